@@ -1,0 +1,59 @@
+"""Reads the corpus artifact: documents in their stored order, in batches, from any document on.
+
+The artifact holds ``data/<split>-*.parquet`` with the string columns ``id``, ``source`` and ``text``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOCUMENTS_A_BATCH = 256
+"""Documents read at once: small, since a document can be a whole book."""
+
+
+def split_files(corpus: Path, split: str) -> list[Path]:
+    """The Parquet files of a split, in order; none if the artifact has no such split."""
+    return sorted((corpus / "data").glob(f"{split}-*.parquet"))
+
+
+def count_documents(corpus: Path, split: str) -> int:
+    """How many documents a split has, from the files' footers."""
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(path).num_rows for path in split_files(corpus, split))
+
+
+def count_characters(corpus: Path, split: str) -> int:
+    """How many characters (code points) the texts of a split have; reads it once."""
+    import pyarrow.compute as pc
+
+    return sum(pc.sum(pc.utf8_length(column)).as_py() or 0 for column in _columns(corpus, split, 0))
+
+
+def read_texts(corpus: Path, split: str, *, first: int = 0) -> Iterator[list[str]]:
+    """The texts of a split in batches of at most ``DOCUMENTS_A_BATCH``, from document number ``first`` on."""
+    for column in _columns(corpus, split, first):
+        yield column.to_pylist()
+
+
+def _columns(corpus: Path, split: str, first: int) -> Iterator[Any]:
+    """The text column in Arrow arrays. Row groups before ``first`` are not read at all."""
+    import pyarrow.parquet as pq
+
+    for path in split_files(corpus, split):
+        with pq.ParquetFile(path) as file:
+            groups: list[int] = []
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if not groups and first >= rows:
+                    first -= rows
+                else:
+                    groups.append(group)
+            for batch in file.iter_batches(DOCUMENTS_A_BATCH, row_groups=groups, columns=["text"]):
+                column = batch.column(0)
+                skipped = min(first, len(column))
+                first -= skipped
+                if skipped < len(column):
+                    yield column.slice(skipped)
