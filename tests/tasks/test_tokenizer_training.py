@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from tasks.contract import StageError, UserError, no_progress
+from tasks.corpus_text import count_characters, count_documents, read_texts
+from tasks.identity import identity_of
+from tasks.tokenizer_definition import definitions_folder
+from tasks.tokenizer_training import LINE_CHARACTERS, STAGE, TokenizerSettings, run, sample_lines, training_lines
+
+REAL = Path(__file__).parents[2].parent / "shared/data/corpus/bn/wiki.jsonl.gz"
+
+WORDS = ["কিন্তু", "র‍্যাব", "চাঁদ", "দুঃখ", "ক্ষমতা", "বাড়ি", "সময়", "আষাঢ়", "ঋতু", "সৌন্দর্য", "Dhaka", "2021"]
+ENDINGS = ["", "র", "কে", "তে", "ের", "গুলো", "টি"]
+
+
+def stems() -> list[str]:
+    draw = random.Random(0)
+    syllables = [consonant + vowel for consonant in "কগচজটদনপবমরলস" for vowel in ["", "া", "ি", "ু", "ে", "ো"]]
+    return WORDS + ["".join(draw.choices(syllables, k=draw.randint(2, 4))) for _ in range(300)]
+
+
+STEMS = stems()
+
+
+def text_of(seed: int, words: int = 60) -> str:
+    draw = random.Random(seed)
+    ends = ("।", "", "", "", "", "", "", "")
+    return " ".join(draw.choice(STEMS) + draw.choice(ENDINGS) + draw.choice(ends) for _ in range(words))
+
+
+def write_corpus(folder: Path, train: list[str], validation: list[str], *, row_group_size: int = 64) -> Path:
+    (folder / "data").mkdir(parents=True)
+    for split, texts in (("train", train), ("validation", validation)):
+        table = pa.table(
+            {
+                "id": pa.array([str(i) for i in range(len(texts))], pa.string()),
+                "source": pa.array(["test"] * len(texts), pa.string()),
+                "text": pa.array(texts, pa.string()),
+            }
+        )
+        pq.write_table(table, folder / f"data/{split}-00000-of-00001.parquet", row_group_size=row_group_size)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus") / "corpus"
+    return write_corpus(folder, [text_of(i) for i in range(200)], [text_of(1000 + i) for i in range(20)])
+
+
+def train(corpus: Path, folder: Path, **settings: Any) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
+    return run(TokenizerSettings(**settings), {"corpus": corpus}, folder, no_progress)
+
+
+def changed(folder: Path, name: str = "bengali-unigram-32k", **change: Any) -> str:
+    content = yaml.safe_load((definitions_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump(content | change), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("definition", "size"), [("bengali-unigram-32k", 120), ("bengali-wordpiece-32k", 140), ("template", 120)]
+)
+def test_a_trained_tokenizer_serves_its_users(corpus: Path, tmp_path: Path, definition: str, size: int) -> None:
+    from transformers import AutoTokenizer
+
+    metrics = train(corpus, tmp_path, definition=definition, vocabulary_size=size)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(tokenizer) == metrics["entries"] == size
+    assert [tokenizer.convert_tokens_to_ids(t) for t in tokenizer.convert_ids_to_tokens(range(5))] == [0, 1, 2, 3, 4]
+    assert (tokenizer.pad_token_id, tokenizer.unk_token_id, tokenizer.cls_token_id) == (0, 1, 2)
+    assert (tokenizer.sep_token_id, tokenizer.mask_token_id, tokenizer.model_max_length) == (3, 4, 512)
+
+    pair = tokenizer("চাঁদ", "নদী")
+    ids = pair["input_ids"]
+    boundary = ids.index(3) + 1
+    assert ids[0] == 2
+    assert ids[-1] == 3
+    assert pair["token_type_ids"] == [0] * boundary + [1] * (len(ids) - boundary)
+    # An unseen character is unknown, and what surrounds it is not.
+    assert 1 in tokenizer("চাঁদ 𐀀 নদী")["input_ids"]
+    assert tokenizer.decode(tokenizer("র‍্যাব চাঁদ", add_special_tokens=False)["input_ids"]) == "র‍্যাব চাঁদ"
+    assert tokenizer.convert_ids_to_tokens(tokenizer("নদী [MASK] ।")["input_ids"]).count("[MASK]") == 1
+
+    assert 0.5 < metrics["tokens_per_word"] < 6
+    assert 0 < metrics["tokens_per_byte"] < 1
+    assert metrics["unknown_rate"] == 0
+    assert 0 < metrics["vocabulary_in_use"] <= 1
+    assert metrics["held_out_words"] == 20 * 60
+    assert metrics["training_characters"] == count_characters(corpus, "train")
+
+
+def test_it_loads_beside_a_model_configuration(corpus: Path, tmp_path: Path) -> None:
+    """The checkpoint holds config.json too, by which AutoTokenizer could choose another class."""
+    from transformers import AutoTokenizer
+
+    train(corpus, tmp_path, vocabulary_size=120)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert", "vocab_size": 120}))
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert "token_type_ids" in tokenizer("নদী", "চাঁদ")
+    assert tokenizer.mask_token_id == 4
+    assert len(tokenizer) == 120
+
+
+def test_english_uncased(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    texts = ["The café was Naïve about quick brown foxes jumping over lazier dogs."] * 20
+    metrics = train(
+        write_corpus(tmp_path / "corpus", texts, texts[:2]),
+        tmp_path / "tokenizer",
+        definition="bert-wordpiece-32k",
+        vocabulary_size=64,
+    )
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    assert metrics["algorithm"] == "wordpiece"
+    assert tokenizer.convert_ids_to_tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert tokenizer.decode(tokenizer("Café", add_special_tokens=False)["input_ids"]) == "cafe"
+
+
+def test_a_small_corpus_cannot_fill_the_vocabulary(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"yields only \d+ pieces, not 32000: set tokenizer.vocabulary_size"):
+        train(corpus, tmp_path)
+    assert not (tmp_path / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("definition", "says"),
+    [
+        ("bengali-unigram-32k", "vocabulary_size: 16 failed: The vocabulary is not large enough"),
+        ("bengali-wordpiece-32k", "more characters than tokenizer.vocabulary_size: 16 has room for"),
+    ],
+)
+def test_a_vocabulary_smaller_than_the_alphabet(corpus: Path, tmp_path: Path, definition: str, says: str) -> None:
+    with pytest.raises(StageError, match=says):
+        train(corpus, tmp_path, definition=definition, vocabulary_size=16)
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        ([{"step": "nfkd"}, {"step": "strip-accents"}], "BENGALI SIGN VIRAMA"),
+        ([{"step": "nmt"}, {"step": "nfkc"}], "ZERO WIDTH JOINER"),
+        (
+            [
+                {
+                    "step": "bert",
+                    "clean_text": True,
+                    "handle_chinese_chars": True,
+                    "strip_accents": False,
+                    "lowercase": True,
+                }
+            ],
+            "U\\+200D ZERO WIDTH JOINER",
+        ),
+    ],
+)
+def test_damage_to_the_script_fails_the_stage(corpus: Path, tmp_path: Path, steps: list[Any], says: str) -> None:
+    with pytest.raises(StageError, match=says):
+        train(corpus, tmp_path, definition=changed(tmp_path, normalizer=steps), vocabulary_size=120)
+
+
+def test_damage_is_accepted_where_nothing_is_promised(corpus: Path, tmp_path: Path) -> None:
+    path = changed(tmp_path, normalizer=[{"step": "nmt"}, {"step": "nfkc"}], keeps=["marks"], hard_words=["চাঁদ"])
+    assert train(corpus, tmp_path, definition=path, vocabulary_size=120)["entries"] == 120
+
+
+def test_a_finished_training_is_not_done_again(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = train(corpus, tmp_path, vocabulary_size=120)
+    before = (tmp_path / "tokenizer.json").read_bytes()
+    monkeypatch.setattr("tasks.tokenizer_building.build_trainer", lambda *_: pytest.fail("trained again"))
+    assert train(corpus, tmp_path, vocabulary_size=120) == first
+    assert (tmp_path / "tokenizer.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(("texts", "held_out"), [([], ["ক"]), (["ক খ"], []), ([" \n "], ["ক"])])
+def test_an_empty_split(tmp_path: Path, texts: list[str], held_out: list[str]) -> None:
+    corpus = write_corpus(tmp_path / "corpus", texts, held_out)
+    with pytest.raises(UserError, match="split holds"):
+        train(corpus, tmp_path / "tokenizer", vocabulary_size=16)
+
+
+def test_a_very_long_line_does_no_harm(corpus: Path, tmp_path: Path) -> None:
+    texts = [text for batch in read_texts(corpus, "train") for text in batch]
+    long = write_corpus(tmp_path / "corpus", ["ক" * 300_000, " ".join(texts)], texts[:5])
+    assert train(long, tmp_path / "tokenizer", vocabulary_size=120)["entries"] == 120
+
+
+def test_training_lines_lose_nothing() -> None:
+    text = "ab " * 5000 + "\n\n" + "x" * 10_000 + "\r\nend"
+    lines = list(training_lines([text, "", "  "]))
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    assert max(map(len, lines)) <= LINE_CHARACTERS
+    assert all(not line.endswith("a") for line in lines)  # no word is cut where there is white space
+
+
+def test_the_sample_is_decided_by_the_seed() -> None:
+    lines = [f"line {i}" for i in range(2000)]
+    drawn = list(sample_lines(lines, 0.25, 10_000, seed=1))
+    assert drawn == list(sample_lines(lines, 0.25, 10_000, seed=1))
+    assert drawn != list(sample_lines(lines, 0.25, 10_000, seed=2))
+    assert 400 < len(drawn) < 600
+    assert sum(map(len, sample_lines(lines, 1.0, 500, seed=1))) <= 500
+
+
+def test_the_stage_samples(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [text_of(i) for i in range(200)], [text_of(999)])
+    metrics = train(corpus, tmp_path / "tokenizer", vocabulary_size=120, sample_characters=20_000)
+    assert 10_000 < metrics["training_characters"] <= 20_000
+
+
+def test_reading_from_any_document_on(tmp_path: Path) -> None:
+    texts = [str(i) for i in range(700)]
+    corpus = write_corpus(tmp_path / "corpus", texts, ["x"], row_group_size=100)
+    assert count_documents(corpus, "train") == 700
+    assert count_documents(corpus, "test") == 0
+    for first in (0, 1, 99, 100, 101, 256, 550, 699, 700):
+        assert [text for batch in read_texts(corpus, "train", first=first) for text in batch] == texts[first:]
+
+
+def test_identity_follows_the_content(tmp_path: Path) -> None:
+    def identity(definition: str) -> dict[str, Any]:
+        return identity_of(TokenizerSettings(definition=definition), lambda path: path.name)
+
+    path = changed(tmp_path)
+    moved = tmp_path / "elsewhere.yaml"
+    moved.write_bytes(Path(path).read_bytes())
+    assert identity(path) == identity(str(moved))
+    before = identity(path)
+    assert identity(changed(tmp_path, vocabulary_size=8000)) != before
+    assert identity("template") != identity("bengali-unigram-32k")
+
+
+def test_a_relative_path_starts_at_the_recipes_folder(tmp_path: Path) -> None:
+    def definition(value: str) -> str:
+        return TokenizerSettings.model_validate({"definition": value}, context={"folder": tmp_path}).definition
+
+    assert definition("mine.yaml") == str(tmp_path / "mine.yaml")
+    assert definition("/elsewhere/mine.yaml") == "/elsewhere/mine.yaml"
+    assert definition("template") == "template"
+
+
+def test_settings_name_an_unknown_definition() -> None:
+    with pytest.raises(ValidationError, match="did you mean template"):
+        TokenizerSettings(definition="templat")
+    assert STAGE.name == "tokenizer"
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the real Bengali corpus is not here")
+def test_real_text(tmp_path: Path) -> None:
+    with gzip.open(REAL, "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line in file][:1500]
+    corpus = write_corpus(tmp_path / "corpus", texts[100:], texts[:100])
+    metrics = train(corpus, tmp_path / "tokenizer", vocabulary_size=1000)
+    assert metrics["unknown_rate"] < 0.01
+    assert 1 < metrics["tokens_per_word"] < 4
