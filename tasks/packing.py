@@ -1,0 +1,260 @@
+"""Stage ``pack``: turns the corpus into blocks of token ids of one length, ready for memory-mapped training.
+
+Documents are encoded without special tokens, packed by one of two modes, and written as shards in the Arrow IPC file
+format, which ``datasets.load_dataset`` reads. Masks are drawn at training time, so none are stored. Every token is
+accounted for: packed, dropped (only where the recipe says so) or left as the remainder at the end of a split.
+
+A shard holds whole blocks, and nothing is carried over from one to the next, so a killed run goes on after its last
+finished shard. Bytes depend neither on threads nor on kills.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from tasks import durable
+from tasks.contract import SCRATCH, Progress, Settings, Stage, UserError
+from tasks.corpus_text import count_documents, read_texts
+from tasks.parts import Parts
+from tasks.sentences import split_sentences
+
+if TYPE_CHECKING:
+    from tasks.packing_encoding import Encoder
+    from tasks.packing_rows import Account, ConcatenatePacker, PairPacker, Row
+
+log = logging.getLogger(__name__)
+
+
+class PackingSettings(Settings):
+    """How documents become blocks."""
+
+    mode: Literal["concatenate", "sentence-pairs"] = Field(
+        "concatenate", description="running text (for MLM), or two segments of whole sentences (for MLM with SOP)"
+    )
+    sequence_length: int = Field(512, ge=16, le=65_535, description="tokens a block, special ones included")
+    documents: Literal["separated", "single"] = Field(
+        "separated",
+        description="mode concatenate: blocks run on into the next document after [SEP], or are padded at its end",
+    )
+    single_sentences: Literal["join", "drop"] = Field(
+        "join",
+        description="mode sentence-pairs: a single sentence left at a document's end goes with the next document, "
+        "or is dropped and counted",
+    )
+    seed: int = Field(0, ge=0, description="mode sentence-pairs: decides where the first segment ends")
+    blocks_per_shard: int = Field(
+        65_536, ge=1, le=1_000_000, description="blocks a file; 65,536 of 512 tokens take 64 MiB"
+    )
+
+
+def run(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
+    """Pack both splits.
+
+    Args:
+        settings: mode, length and shards.
+        inputs: ``corpus`` and ``tokenizer``.
+        folder: receives ``data/<split>-<number>-of-<shards>.arrow``; column ``input_ids``; in mode sentence-pairs
+            also ``boundary``; and where blocks are padded ``length``, the tokens before the padding.
+        progress: counts documents of both splits.
+
+    Returns:
+        ``mode``, ``sequence_length`` and for each split the account, in tokens.
+
+    Raises:
+        UserError: a split has too little text for one block.
+        StageError: the account does not add up.
+    """
+    from tasks.packing_encoding import Encoder
+
+    unused = {"documents"} if settings.mode == "sentence-pairs" else {"single_sentences", "seed"}
+    for name in sorted(unused & settings.model_fields_set):
+        log.warning("packing.%s has no effect in mode %s", name, settings.mode)
+
+    encoder = Encoder(inputs["tokenizer"])
+    parts = Parts(folder)
+    totals = {split: count_documents(inputs["corpus"], split) for split in ("validation", "train")}
+    accounts: dict[str, Account] = {}
+    for split in totals:
+        done = sum(account.documents for account in accounts.values())
+        report = partial(_report, progress, done, sum(totals.values()))
+        accounts[split] = _pack_split(settings, split, inputs["corpus"], encoder, parts, report)
+    _publish(parts, folder)
+    return {
+        "mode": settings.mode,
+        "sequence_length": settings.sequence_length,
+        "splits": {split: asdict(accounts[split]) for split in ("train", "validation")},
+    }
+
+
+def _report(progress: Progress, before: int, total: int, account: Account) -> None:
+    """Progress over the documents of both splits; ``before`` belong to the splits that are done."""
+    progress(before + account.documents, total, unit="documents", note=f"{account.blocks:,} blocks")
+
+
+def _pack_split(
+    settings: PackingSettings,
+    split: str,
+    corpus: Path,
+    encoder: Encoder,
+    parts: Parts,
+    report: Callable[[Account], None],
+) -> Account:
+    """Pack one split into shards, going on after those that are finished; returns its checked account."""
+    from tasks.packing_rows import Account
+
+    finished = parts.finished()
+    shard = 0
+    account, offset = Account(), 0
+    while (facts := finished.get(_shard_name(split, shard))) is not None:
+        account, offset = Account(**facts["account"]), facts["offset"]
+        shard += 1
+        if facts["last"]:
+            report(account)
+            return account
+    for name in finished:  # behind a gap: they are packed again with the same bytes
+        if name.startswith(split) and name >= _shard_name(split, shard):
+            parts.remove(name)
+
+    packer = _packer(settings, encoder, account, offset)
+    rows = packer.rows(_documents(settings, split, corpus, encoder, account, report))
+    buffer = _Shard(settings, encoder.dtype)
+    for row in rows:
+        buffer.add(row)
+        if buffer.full:
+            buffer.finish(parts, split, shard, account, packer.offset, last=False)
+            shard += 1
+    packer.finish()
+    account.check(split, settings.sequence_length)
+    if account.blocks == 0:
+        raise UserError(
+            f"packing: the {split} split has {account.documents} documents with {account.tokens_in} tokens, too few "
+            f"for one block of packing.sequence_length: {settings.sequence_length}; give more text or shorter blocks"
+        )
+    if buffer.used:
+        buffer.finish(parts, split, shard, account, 0, last=True)
+    report(account)
+    return account
+
+
+def _packer(
+    settings: PackingSettings, encoder: Encoder, account: Account, offset: int
+) -> ConcatenatePacker | PairPacker:
+    from tasks.packing_rows import ConcatenatePacker, PairPacker
+
+    if settings.mode == "concatenate":
+        return ConcatenatePacker(
+            settings.sequence_length,
+            encoder.special,
+            crossing=settings.documents == "separated",
+            dtype=encoder.dtype,
+            account=account,
+            offset=offset,
+        )
+    return PairPacker(
+        settings.sequence_length,
+        encoder.special,
+        join_single=settings.single_sentences == "join",
+        seed=settings.seed,
+        dtype=encoder.dtype,
+        account=account,
+        offset=offset,
+    )
+
+
+def _documents(
+    settings: PackingSettings,
+    split: str,
+    corpus: Path,
+    encoder: Encoder,
+    account: Account,
+    report: Callable[[Account], None],
+) -> Iterator[Any]:
+    """The split's encoded documents from number ``account.documents`` on, as the mode's packer takes them."""
+    from tasks.packing_encoding import joined, stretches
+
+    texts = read_texts(corpus, split, first=account.documents)
+    pairs = settings.mode == "sentence-pairs"
+    for batch in encoder.encode(texts, split_sentences if pairs else stretches):
+        report(account)
+        yield from batch if pairs else map(joined, batch)
+
+
+class _Shard:
+    """The blocks of the shard at work: ids ``[blocks_per_shard, sequence_length]``, boundaries and lengths."""
+
+    def __init__(self, settings: PackingSettings, dtype: Any):
+        import numpy as np
+
+        self.pairs = settings.mode == "sentence-pairs"
+        self.padded = self.pairs or settings.documents == "single"
+        self.ids = np.empty((settings.blocks_per_shard, settings.sequence_length), dtype=dtype)
+        self.boundaries = np.empty(settings.blocks_per_shard, dtype=np.uint16)
+        self.lengths = np.empty(settings.blocks_per_shard, dtype=np.uint16)
+        self.used = 0
+
+    @property
+    def full(self) -> bool:
+        return self.used == len(self.ids)
+
+    def add(self, row: Row) -> None:
+        self.ids[self.used] = row.ids
+        self.boundaries[self.used] = row.boundary
+        self.lengths[self.used] = row.length
+        self.used += 1
+
+    def finish(self, parts: Parts, split: str, number: int, account: Account, offset: int, *, last: bool) -> None:
+        """Write the shard as a finished part, with all that is needed to go on after it, and start the next one."""
+        import pyarrow as pa
+
+        ids = pa.FixedSizeListArray.from_arrays(pa.array(self.ids[: self.used].reshape(-1)), self.ids.shape[1])
+        columns = {"input_ids": ids}
+        if self.pairs:
+            columns["boundary"] = pa.array(self.boundaries[: self.used])
+        if self.padded:
+            columns["length"] = pa.array(self.lengths[: self.used])
+        table = pa.table(columns)
+        building = parts.folder / SCRATCH / "shard.building"
+        with pa.OSFile(str(building), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        name = _shard_name(split, number)
+        target = parts.folder / SCRATCH / "shards" / f"{name}.arrow"
+        parts.finish(name, building, target, account=asdict(account), offset=offset, last=last)
+        self.used = 0
+
+
+def _shard_name(split: str, number: int) -> str:
+    return f"{split}-{number:05d}"
+
+
+def _publish(parts: Parts, folder: Path) -> None:
+    """Give the shards their final names, now that their number is known: all of ``data`` at once, by one rename.
+
+    The finished parts stay where they are (as hard links), so a kill here costs nothing.
+    """
+    building, data = folder / SCRATCH / "data", folder / "data"
+    durable.remove(building)
+    building.mkdir()
+    names = sorted(parts.finished())
+    for split in ("train", "validation"):
+        shards = [name for name in names if name.startswith(f"{split}-")]
+        for name in shards:
+            source, target = parts.path(name), building / f"{name}-of-{len(shards):05d}.arrow"
+            try:
+                os.link(source, target)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(source, target)
+    durable.sync_tree(building)
+    durable.remove(data)
+    durable.move(building, data)
+
+
+STAGE = Stage("pack", version=1, settings=PackingSettings, run=run)
