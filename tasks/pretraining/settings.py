@@ -1,0 +1,181 @@
+"""Settings of the model and of pretraining, for every engine.
+
+Defaults are those of a small model on one machine; the published recipes spell out what they need, each
+value with its source. A setting that another one would silently switch off is an error here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tasks.contract import EXECUTION, Settings
+
+ALBERT_EMBEDDING_SIZE = 128
+"""Width of the token embeddings of every published ALBERT (Lan et al. 2020, table 1)."""
+
+LAMB_CLAMP = 10_000.0
+"""Upper limit of a weight's norm in LAMB's trust ratio, as in torch_optimizer 0.3.0 and sahajBERT."""
+
+
+class ModelSettings(Settings):
+    """Shape of the model. What is not here (activation, norms) follows the architecture's published form."""
+
+    architecture: Literal["albert", "bert"] = Field(description="family of models in transformers")
+    hidden_size: int = Field(gt=0, description="width of the layers")
+    layers: int = Field(gt=0, description="number of layers")
+    heads: int = Field(gt=0, description="attention heads of a layer; divides hidden_size")
+    intermediate_size: int = Field(gt=0, description="width inside the feed-forward blocks")
+    embedding_size: int | None = Field(
+        None, gt=0, description="ALBERT only: width of the token embeddings; 128 if not given"
+    )
+    layer_groups: int = Field(1, gt=0, description="ALBERT only: groups of layers with weights of their own")
+    hidden_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the hidden states")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the attention weights")
+    max_positions: int = Field(512, gt=0, description="longest sequence in tokens; at least packing.sequence_length")
+    initializer_range: float = Field(0.02, gt=0, description="standard deviation of the initial weights")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ModelSettings:
+        if self.hidden_size % self.heads:
+            raise ValueError(f"hidden_size {self.hidden_size} is not a multiple of heads {self.heads}")
+        if self.architecture == "bert":
+            if self.embedding_size is not None:
+                raise ValueError("embedding_size is for architecture albert: BERT's embeddings have hidden_size")
+            if self.layer_groups != 1:
+                raise ValueError("layer_groups is for architecture albert: BERT's layers share no weights")
+        if self.layer_groups > self.layers:
+            raise ValueError(f"layer_groups {self.layer_groups} is more than layers {self.layers}")
+        return self
+
+
+class MaskingSettings(Settings):
+    """Masking of masked language modelling, drawn anew at every step (Devlin et al. 2019: 15 %, 80/10/10)."""
+
+    rate: float = Field(0.15, gt=0, lt=1, description="share of the ordinary tokens that are to be predicted")
+    mask: float = Field(0.8, ge=0, le=1, description="share of those that is replaced by the mask token")
+    random: float = Field(0.1, ge=0, le=1, description="share of those that is replaced by a random token")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> MaskingSettings:
+        if self.mask + self.random > 1 + 1e-9:
+            raise ValueError(f"mask {self.mask} and random {self.random} are together more than 1")
+        return self
+
+
+class CollaborativeSettings(Settings):
+    """Engine ``collaborative``: peers on the internet. Defaults are those of the sahajBERT run.
+
+    The peers' common batch is ``pretraining.batch_size``; one peer computes ``batch_size / accumulation``
+    sequences at a time.
+    """
+
+    peers: int = Field(2, gt=0, description="peers that a run starts on this machine")
+    matchmaking_seconds: float = Field(5.0, gt=0, description="time for finding a group before averaging")
+    averaging_timeout_seconds: float = Field(30.0, gt=0, description="an averaging round is given up after this time")
+    compression: Literal["none", "float16", "by-size"] = Field(
+        "float16", description="of what peers exchange; by-size: 8 bit for tensors above 65,536 values, else float16"
+    )
+    bandwidth_mbps: float = Field(100.0, gt=0, description="bandwidth of a peer, for sharing out the averaging")
+    target_group_size: int = Field(256, gt=1, description="most peers in one averaging group")
+    statistics_expiration_seconds: float = Field(600.0, gt=0, description="a silent peer's figures count this long")
+
+
+class GaudiSettings(Settings):
+    """Engine ``gaudi``: Habana Gaudi accelerators through optimum-habana. Defaults are those of the published run."""
+
+    devices: int = Field(8, gt=0, description="accelerators; divides batch_size / accumulation")
+    lazy_mode: bool = Field(True, description="collect operations and run them as graphs")
+    throughput_warmup_steps: int = Field(2, ge=0, description="first steps that do not count for the throughput")
+    use_fused_adam: bool = Field(True, description="Habana's fused AdamW")
+    use_fused_clip_norm: bool = Field(True, description="Habana's fused gradient clipping")
+    ddp_find_unused_parameters: bool = Field(True, description="as torch's DistributedDataParallel has it")
+
+
+class PretrainingSettings(Settings):
+    """How the model is pretrained."""
+
+    engine: Literal["local", "collaborative", "gaudi"] = Field("local", description="what does the training")
+    objective: Literal["mlm", "mlm+sop"] = Field(
+        "mlm",
+        description="masked language modelling; sop adds ALBERT's sentence order, for packing.mode sentence-pairs",
+    )
+    steps: int = Field(gt=0, description="optimiser steps")
+    schedule_steps: int | None = Field(
+        None, gt=0, description="step at which the learning rate reaches 0; at least steps, which it is if not given"
+    )
+    batch_size: int = Field(32, gt=0, description="sequences in an optimiser step, over all devices and peers")
+    accumulation: int = Field(
+        1, gt=0, description="parts the batch is computed in, to save memory; divides batch_size"
+    )
+    optimizer: Literal["adamw", "lamb"] = Field("adamw", description="LAMB is for batches of thousands")
+    learning_rate: float = Field(1e-3, gt=0, description="highest learning rate, reached after the warmup")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="decay of the optimiser's two moments")
+    epsilon: float = Field(1e-6, gt=0, description="added to the root of the second moment")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay, not of biases and norms")
+    lamb_clamp: float = Field(LAMB_CLAMP, gt=0, description="LAMB only: upper limit of a weight's norm in the ratio")
+    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises linearly from 0")
+    clip_norm: float | None = Field(
+        1.0, gt=0, description="highest norm of the whole batch's gradient; null: no limit"
+    )
+    masking: MaskingSettings = Field(default_factory=MaskingSettings, description="what is to be predicted")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto", description="of the matrix products; weights stay fp32; auto takes bf16 where the hardware has it"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one")
+    seed: int = Field(42, ge=0, lt=2**32, description="of initial weights, order, masking and dropout")
+    validate_every: int = Field(500, gt=0, description="steps between two validations; one more at the end")
+    validation_blocks: int = Field(512, gt=0, description="sequences of the validation split that are used")
+    log_every: Annotated[int, EXECUTION] = Field(50, gt=0, description="steps between two lines of the log")
+    checkpoint_every: Annotated[int, EXECUTION] = Field(500, gt=0, description="steps between two checkpoints")
+    collaborative: CollaborativeSettings = Field(
+        default_factory=CollaborativeSettings, description="used by engine collaborative"
+    )
+    gaudi: GaudiSettings = Field(default_factory=GaudiSettings, description="used by engine gaudi")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PretrainingSettings:
+        if self.schedule_steps is not None and self.schedule_steps < self.steps:
+            raise ValueError(f"schedule_steps {self.schedule_steps} is less than steps {self.steps}")
+        if self.warmup_steps >= self.schedule_length:
+            raise ValueError(f"warmup_steps {self.warmup_steps} leaves nothing of {self.schedule_length} steps")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas {list(self.betas)} are not both in [0, 1)")
+        if self.batch_size % self.accumulation:
+            raise ValueError(f"batch_size {self.batch_size} is not a multiple of accumulation {self.accumulation}")
+        if self.optimizer != "lamb" and self.lamb_clamp != LAMB_CLAMP:
+            raise ValueError(f"lamb_clamp is for optimizer lamb, not {self.optimizer}")
+        if self.engine == "gaudi" and self.micro_batch_size % self.gaudi.devices:
+            raise ValueError(
+                f"batch_size / accumulation = {self.micro_batch_size} is not a multiple of "
+                f"gaudi.devices {self.gaudi.devices}"
+            )
+        if self.engine == "local" and self.precision == "fp16" and self.device == "cpu":
+            raise ValueError("precision fp16 needs a GPU: use auto, bf16 or fp32 with device cpu")
+        return self
+
+    @property
+    def schedule_length(self) -> int:
+        """Step at which the learning rate reaches 0."""
+        return self.steps if self.schedule_steps is None else self.schedule_steps
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Sequences that are computed at once."""
+        return self.batch_size // self.accumulation
+
+
+class PretrainSettings(Settings):
+    """Settings of the stage ``pretrain``."""
+
+    model: ModelSettings
+    pretraining: PretrainingSettings
+
+    @model_validator(mode="after")
+    def _consistent(self) -> PretrainSettings:
+        if self.pretraining.objective == "mlm+sop" and self.model.architecture != "albert":
+            raise ValueError(
+                f"pretraining.objective mlm+sop needs model.architecture albert, not {self.model.architecture}"
+            )
+        return self

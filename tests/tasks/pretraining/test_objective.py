@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tasks.pretraining.batches import Collator, PackedSplit
+from tasks.pretraining.models import build_model
+from tasks.pretraining.objective import losses
+from tasks.pretraining.settings import MaskingSettings
+
+
+@pytest.mark.parametrize(("architecture", "objective"), [("bert", "mlm"), ("albert", "mlm"), ("albert", "mlm+sop")])
+def test_equals_the_full_computation(settings, tokenizer, pairs_folder, architecture, objective):
+    model = build_model(settings(architecture).model, tokenizer, objective, seed=0).eval()
+    rows = PackedSplit(pairs_folder, "train")
+    collator = Collator(tokenizer, MaskingSettings(), sentence_order=objective == "mlm+sop")
+    batch = collator(rows, np.arange(16), np.random.default_rng(0))
+    labels = torch.full((16 * 16,), -100)
+    labels[batch.positions] = batch.targets
+    stock = {"labels": labels.reshape(16, 16)}
+    if batch.order is not None:
+        stock["sentence_order_label"] = batch.order
+    full = model(
+        input_ids=batch.input_ids, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids, **stock
+    ).loss
+    full.backward()
+    expected = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    model.zero_grad()
+
+    result = losses(model, batch)
+    ours = result.mlm / len(batch.targets)
+    if batch.order is not None:
+        assert 0 <= int(result.order_correct) <= 16
+        ours = ours + result.order / 16
+    ours.backward()
+    assert ours.item() == pytest.approx(full.item(), rel=1e-6)
+    for name, weight in model.named_parameters():
+        if weight.grad is not None:
+            torch.testing.assert_close(weight.grad, expected[name], rtol=1e-4, atol=1e-6)

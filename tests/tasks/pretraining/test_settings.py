@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from tasks.pretraining import engines
+from tasks.pretraining.settings import ModelSettings, PretrainingSettings, PretrainSettings
+
+ALBERT_LARGE = {
+    "architecture": "albert",
+    "hidden_size": 1024,
+    "layers": 24,
+    "heads": 16,
+    "intermediate_size": 4096,
+    "embedding_size": 128,
+}
+BERT_BASE = {"architecture": "bert", "hidden_size": 768, "layers": 12, "heads": 12, "intermediate_size": 3072}
+SAHAJBERT = {
+    "engine": "collaborative",
+    "objective": "mlm+sop",
+    "steps": 19_519,
+    "schedule_steps": 1_000_000,
+    "batch_size": 4096,
+    "accumulation": 1024,
+    "optimizer": "lamb",
+    "learning_rate": 0.00176,
+    "betas": [0.9, 0.999],
+    "epsilon": 1e-6,
+    "weight_decay": 0.01,
+    "lamb_clamp": 10_000,
+    "warmup_steps": 5000,
+    "clip_norm": 1.0,
+    "precision": "fp16",
+    "seed": 42,
+}
+GAUDI = {
+    "engine": "gaudi",
+    "steps": 100_000,
+    "batch_size": 256,
+    "learning_rate": 5e-5,
+    "seed": 34,
+    "gaudi": {"devices": 8, "throughput_warmup_steps": 2},
+}
+
+
+@pytest.mark.parametrize(("model", "pretraining"), [(ALBERT_LARGE, SAHAJBERT), (BERT_BASE, GAUDI)])
+def test_published_settings_and_round_trip(model, pretraining):
+    settings = PretrainSettings.model_validate({"model": model, "pretraining": pretraining})
+    assert PretrainSettings.model_validate_json(settings.model_dump_json()) == settings
+    assert settings.pretraining.micro_batch_size == (4 if model is ALBERT_LARGE else 256)
+    assert engines.check_engine(settings) == (
+        f"pretraining.engine: {pretraining['engine']} is not part of this version; "
+        "--set pretraining.engine=local trains on this machine"
+    )
+
+
+def test_local_engine_asks_for_a_gpu_before_anything_ran(monkeypatch):
+    changed = SAHAJBERT | {"engine": "local"}
+    settings = PretrainSettings.model_validate({"model": ALBERT_LARGE, "pretraining": changed})
+    monkeypatch.setattr(engines, "GPU_DEVICE_FILES", ())
+    assert "precision" in (engines.check_engine(settings) or "")
+    changed["precision"] = "auto"
+    settings = PretrainSettings.model_validate({"model": ALBERT_LARGE, "pretraining": changed})
+    assert engines.check_engine(settings) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heads": 7}, "not a multiple of heads 7"),
+        ({"embedding_size": 128}, "embedding_size is for architecture albert"),
+        ({"layer_groups": 2}, "layer_groups is for architecture albert"),
+        ({"architecture": "albert", "layer_groups": 13}, "more than layers 12"),
+    ],
+)
+def test_inconsistent_models(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        ModelSettings.model_validate(BERT_BASE | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule_steps": 99}, "schedule_steps 99 is less than steps 100"),
+        ({"warmup_steps": 100}, "leaves nothing of 100 steps"),
+        ({"betas": [0.9, 1.0]}, "not both in"),
+        ({"accumulation": 3}, "not a multiple of accumulation 3"),
+        ({"lamb_clamp": 10}, "lamb_clamp is for optimizer lamb"),
+        ({"precision": "fp16", "device": "cpu"}, "fp16 needs a GPU"),
+        ({"engine": "gaudi", "batch_size": 20}, "not a multiple of gaudi.devices 8"),
+        ({"masking": {"mask": 0.8, "random": 0.3}}, "together more than 1"),
+        ({"warmup_step": 1}, "Extra inputs"),
+    ],
+)
+def test_inconsistent_training(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        PretrainingSettings.model_validate({"steps": 100} | changes)
+
+
+def test_sentence_order_is_alberts():
+    with pytest.raises(ValidationError, match=r"needs model.architecture albert, not bert"):
+        PretrainSettings.model_validate({"model": BERT_BASE, "pretraining": {"steps": 1, "objective": "mlm+sop"}})
+
+
+def test_every_field_is_described():
+    from tasks.pretraining import settings
+
+    for model in (ModelSettings, PretrainingSettings, settings.CollaborativeSettings, settings.GaudiSettings):
+        assert [name for name, field in model.model_fields.items() if not field.description] == []
+
+
+def test_planning_imports_nothing_heavy():
+    code = (
+        "import sys, tasks.pretraining.stage;"
+        "print([name for name in ('torch', 'transformers', 'numpy', 'pyarrow') if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"
