@@ -1,0 +1,238 @@
+"""The report stage: gathers what the other stages left into ``report.json``, and renders that as Markdown and HTML.
+
+Everything that is shown is in ``report.json``; :func:`render` needs nothing else, so a report can be rendered again
+after its templates have improved, long after the artifacts are gone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from eval.report_schema import (
+    CorpusFacts,
+    EnvironmentFacts,
+    LossPoint,
+    PackingFacts,
+    PretrainingFacts,
+    Report,
+    StageFacts,
+    TokenizerFacts,
+    ValidationPoint,
+)
+from eval.report_wording import cautions, verdict
+from eval.results import Results
+from tasks.contract import LOGS, Progress, Settings, Stage, StageError
+from tasks.record import Damaged, Record, read_record
+
+INPUTS = ("corpus", "tokenizer", "pack", "pretrain", "evaluate")
+"""The artifacts that a report reads, in the order of the chain."""
+
+CURVE_POINTS = 300
+"""The training loss is averaged down to at most so many points: more cannot be seen at a page's width."""
+
+_Facts = TypeVar("_Facts", bound=BaseModel)
+
+
+class ReportSettings(Settings):
+    """What the report says about the experiment as a whole."""
+
+    recipe_name: str
+    """The title of the report."""
+    description: str = ""
+    """One or two sentences below the title."""
+    recipe: dict[str, Any]
+    """The whole recipe as composed, shown for provenance."""
+
+
+def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
+    """Write ``report.json``, ``report.md`` and ``report.html`` into ``folder``.
+
+    Args:
+        settings: title, description and recipe.
+        inputs: the artifact folders named in :data:`INPUTS`, each with its ``record.json``.
+        folder: where the report goes.
+        progress: told of three steps: gathered, rendered, written.
+
+    Returns:
+        ``verdict`` (one sentence), ``cautions`` (their number), ``tasks`` and ``bytes`` of the page.
+
+    Raises:
+        StageError: an artifact lacks a figure that the report shows.
+    """
+    progress(0, 3, unit="steps", note="gathering")
+    report = collect(settings, inputs)
+    content = json.dumps(report.model_dump(mode="json"), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    progress(1, 3, unit="steps", note="rendering")
+    markdown, html = render(content)
+    progress(2, 3, unit="steps", note="writing")
+    for name, text in (("report.json", content), ("report.md", markdown), ("report.html", html)):
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    progress(3, 3, unit="steps")
+    return {
+        "verdict": report.verdict,
+        "cautions": len(report.cautions),
+        "tasks": len(report.results.tasks),
+        "bytes": len(html.encode()),
+    }
+
+
+STAGE = Stage("report", version=1, settings=ReportSettings, run=run)
+
+
+def render(report_json: str) -> tuple[str, str]:
+    """Markdown and HTML from the text of a ``report.json``; equal text gives equal bytes.
+
+    Raises:
+        StageError: the text is not a report of this version's format.
+    """
+    # Imported here, since this module is loaded for every plan and jinja2 is not needed for one.
+    from eval.rendering import to_html, to_markdown
+
+    try:
+        report = Report.model_validate_json(report_json)
+    except ValidationError as error:
+        raise StageError(f"report.json: {_first_problem(error)}; run the report stage again with --force") from None
+    return to_markdown(report), to_html(report)
+
+
+def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:
+    """Everything that the report shows, from the records and files of the artifacts.
+
+    Raises:
+        StageError: a figure is missing or has the wrong type; artifact and key are named.
+    """
+    records = {name: _record(inputs[name]) for name in INPUTS}
+    corpus = _facts(CorpusFacts, "corpus", records["corpus"].metrics)
+    tokenizer = _facts(TokenizerFacts, "tokenizer", records["tokenizer"].metrics)
+    packing = _facts(PackingFacts, "pack", records["pack"].metrics)
+    pretraining = _pretraining(inputs["pretrain"], records["pretrain"])
+    results = _results(inputs["evaluate"] / "results.json")
+    seed_runs = _seed_runs(inputs["evaluate"], records["evaluate"])
+    environments = _environments([*records.items(), *(("seed-run", record) for record in seed_runs)])
+    complete = len(seed_runs) == len(records["evaluate"].inputs) > 0
+    return Report(
+        name=settings.recipe_name,
+        description=settings.description,
+        verdict=verdict(results),
+        cautions=cautions(
+            results=results,
+            corpus=corpus,
+            tokenizer=tokenizer,
+            packing=packing,
+            pretraining=pretraining,
+            environments=environments,
+        ),
+        results=results,
+        corpus=corpus,
+        tokenizer=tokenizer,
+        packing=packing,
+        pretraining=pretraining,
+        stages=tuple(
+            StageFacts(**record.model_dump(include=set(StageFacts.model_fields))) for record in records.values()
+        ),
+        seed_runs=len(records["evaluate"].inputs),
+        seed_run_seconds=round(sum(record.seconds for record in seed_runs), 3) if complete else None,
+        environments=environments,
+        recipe=settings.recipe,
+    )
+
+
+def _record(artifact: Path) -> Record:
+    try:
+        return read_record(artifact)
+    except Damaged as error:
+        raise StageError(f"{artifact}: {error}; run its stage again") from None
+
+
+def _facts(model: type[_Facts], stage: str, values: Mapping[str, Any]) -> _Facts:
+    try:
+        return model.model_validate(_without_nan(dict(values)))
+    except ValidationError as error:
+        raise StageError(f"record.json of {stage}: metrics.{_first_problem(error)}; run the stage again") from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'content'}: {first['msg']}"
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN or infinity; a loss that became one is shown as missing."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _results(path: Path) -> Results:
+    try:
+        return Results.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StageError(f"{path}: is missing; run evaluate again") from None
+    except ValidationError as error:
+        raise StageError(f"{path}: {_first_problem(error)}; run evaluate again") from None
+
+
+def _pretraining(artifact: Path, record: Record) -> PretrainingFacts:
+    log = artifact / LOGS / "training.jsonl"
+    lines: dict[int, dict[str, Any]] = {}
+    try:
+        for text in log.read_text(encoding="utf-8").splitlines():
+            line = _without_nan(json.loads(text))
+            # A run that was killed and continued logs the steps since its last checkpoint twice: the later one counts.
+            lines[line["step"]] = line
+    except FileNotFoundError:
+        pass  # An engine without a log still has its figures.
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise StageError(f"{log}: does not parse; run pretrain again with --force") from None
+    ordered = [lines[step] for step in sorted(lines)]
+    curves = {
+        "training_curve": _thinned(line for line in ordered if "mlm_loss" in line),
+        "validation_curve": [ValidationPoint(**line) for line in ordered if "validation_loss" in line],
+        "resolved": record.resolved,
+    }
+    return _facts(PretrainingFacts, "pretrain", {**record.metrics, **curves})
+
+
+def _thinned(lines: Iterable[Mapping[str, Any]]) -> list[LossPoint]:
+    """Means of equally many consecutive log lines each, at the step of the last of them."""
+    rows = list(lines)
+    size = max(1, math.ceil(len(rows) / CURVE_POINTS))
+    points = []
+    for start in range(0, len(rows), size):
+        group = rows[start : start + size]
+        losses = [row["mlm_loss"] for row in group if row["mlm_loss"] is not None]
+        mean = round(sum(losses) / len(losses), 5) if losses else None
+        points.append(LossPoint(step=group[-1]["step"], mlm_loss=mean))
+    return points
+
+
+def _seed_runs(artifact: Path, record: Record) -> list[Record]:
+    """The records of the seed runs that ``evaluate`` gathered, as far as they are still there.
+
+    They are no inputs of the report: their scores are in ``results.json``, and only times and versions come from here.
+    """
+    store = artifact.parents[2]  # An artifact lies at artifacts/<stage>/<fingerprint> of the store.
+    found = []
+    for run_input in record.inputs.values():
+        try:
+            found.append(read_record(store / run_input.path))
+        except Damaged:
+            continue
+    return found
+
+
+def _environments(records: Iterable[tuple[str, Record]]) -> tuple[EnvironmentFacts, ...]:
+    """The distinct environments, each with the stages that ran in it."""
+    found: dict[str, EnvironmentFacts] = {}
+    for name, record in records:
+        place = _facts(EnvironmentFacts, name, record.environment)
+        standing = found.setdefault(place.model_dump_json(), place)
+        if name not in standing.stages:
+            found[place.model_dump_json()] = standing.model_copy(update={"stages": (*standing.stages, name)})
+    return tuple(found.values())

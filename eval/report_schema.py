@@ -1,0 +1,173 @@
+"""The typed content of ``report.json``: everything that a report shows, so that it can be rendered again from it.
+
+Scores, rates and shares are fractions from 0 to 1, losses are nats per masked token, times are seconds; the renderer
+alone turns them into per cent and words. A figure that a killed or degenerate run left as "not a number" is None.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from eval.results import Results
+
+
+class _Facts(BaseModel):
+    """Metrics of a stage: what the report does not show is left out."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class SourceFacts(_Facts):
+    """One source of the corpus."""
+
+    documents: int
+    characters: int
+    empty_dropped: int
+    duplicates_dropped: int = 0
+
+
+class CorpusFacts(_Facts):
+    """The corpus after reading and splitting; ``documents`` counts both splits."""
+
+    documents: int
+    characters: int
+    bytes: int
+    validation_documents: int
+    sources: dict[str, SourceFacts]
+
+
+class TokenizerFacts(_Facts):
+    """The tokenizer, measured on the held-out split of the corpus; a word is what stands between spaces."""
+
+    entries: int
+    algorithm: str
+    tokens_per_word: float | None
+    tokens_per_byte: float | None
+    unknown_rate: float | None
+    vocabulary_in_use: float | None
+    """Share of the entries that occur in the held-out text."""
+    held_out_words: int
+    seconds_training: float | None
+
+
+class SplitAccount(_Facts):
+    """Where the tokens of one split went: ``tokens_in`` = packed + dropped + remainder."""
+
+    documents: int
+    tokens_in: int
+    tokens_packed: int
+    tokens_dropped: int
+    tokens_remainder: int
+    special_tokens: int
+    padding: int
+    blocks: int
+
+
+class PackingFacts(_Facts):
+    """The packed blocks."""
+
+    mode: str
+    sequence_length: int
+    splits: dict[str, SplitAccount]
+
+
+class LossPoint(_Facts):
+    """Training loss on masked tokens, averaged over the log lines that end at ``step``."""
+
+    step: int
+    mlm_loss: float | None
+
+
+class ValidationPoint(_Facts):
+    """One validation during pretraining."""
+
+    step: int
+    validation_loss: float | None
+    validation_sop_accuracy: float | None = None
+
+
+class PretrainingFacts(_Facts):
+    """The pretraining run and its loss curve, thinned to a few hundred points."""
+
+    steps: int
+    samples: int
+    tokens: int
+    parameters: int
+    seconds_training: float | None
+    tokens_per_second: float | None
+    train_loss: float | None
+    validation_loss: float | None
+    unigram_entropy: float | None
+    left_plateau: bool
+    peak_memory_bytes: int | None = None
+    training_curve: tuple[LossPoint, ...] = ()
+    validation_curve: tuple[ValidationPoint, ...] = ()
+    resolved: dict[str, JsonValue] = {}
+
+
+class StageFacts(_Facts):
+    """One stage's record: what was made, from what, and when."""
+
+    stage: str
+    version: int
+    fingerprint: str
+    digest: str
+    started: datetime
+    finished: datetime
+    seconds: float
+
+
+class GitState(_Facts):
+    """The checkout that the code ran from."""
+
+    commit: str
+    dirty: bool
+
+
+class EnvironmentFacts(_Facts):
+    """Where some of the stages ran."""
+
+    stages: tuple[str, ...] = ()
+    git: GitState | None = None
+    python: str = ""
+    packages: dict[str, str] = {}
+    host: str = ""
+    machine: str = ""
+    cores: int | None = None
+
+
+class Caution(_Facts):
+    """Something that a reader must know before trusting a figure."""
+
+    kind: str
+    """For machines, such as ``"plateau"`` or ``"few seeds"``."""
+    text: str
+    important: bool = False
+    """Shown at the top of the page as well."""
+
+
+class Report(BaseModel):
+    """The whole report."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    name: str
+    description: str
+    verdict: str
+    """The result in one plain sentence."""
+    cautions: tuple[Caution, ...]
+    results: Results
+    corpus: CorpusFacts
+    tokenizer: TokenizerFacts
+    packing: PackingFacts
+    pretraining: PretrainingFacts
+    stages: tuple[StageFacts, ...]
+    seed_runs: int
+    seed_run_seconds: float | None
+    """Working time of all seed runs together, even if they ran side by side; None if a record of one is gone."""
+    environments: tuple[EnvironmentFacts, ...]
+    recipe: dict[str, Any]

@@ -1,0 +1,161 @@
+"""The scores of a report as shown: a task's measured models with their drawings, and the published figures apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from eval.charts import score_axis, score_range, score_strip
+from eval.report_schema import Report
+from eval.report_tables import Table, duration, make_table
+from eval.report_wording import per_cent
+from eval.results import ModelResult, TaskResult
+
+
+@dataclass(frozen=True)
+class ModelView:
+    """One model's line in a task's score table."""
+
+    name: str
+    remark: str
+    score: str
+    n: int
+    seeds: tuple[tuple[int, str, str], ...]
+    """Seed, score in per cent, flags."""
+    strip: Markup
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One task's scores as shown: measured and published apart."""
+
+    name: str
+    anchor: str
+    data: str
+    heading: str
+    score_title: str
+    drawing: str
+    """What the strips show."""
+    models: tuple[ModelView, ...]
+    majority: str
+    axis: Markup
+    sentence: str
+    scores: Table
+    """The measured scores as a plain table, for Markdown."""
+    published: Table | None
+    sources: tuple[str, ...]
+    """Where the published figures are from: one text a source, with its models if there are several."""
+    same_data: str
+
+
+def mean_and_std(mean: float, std: float | None) -> str:
+    """ "91.97 ± 0.47" in per cent; without ± when there is no std, that is for one run."""
+    return per_cent(mean) if std is None else f"{per_cent(mean)} ± {per_cent(std)}"
+
+
+def run_facts(report: Report) -> str:
+    """The size of the experiment in one sentence."""
+    facts = report.pretraining
+    counts = sorted({model.n for task in report.results.tasks for model in task.models})
+    runs = "once" if counts == [1] else f"{' to '.join(str(n) for n in sorted({counts[0], counts[-1]}))} times"
+    return (
+        f"A model of {facts.parameters:,} parameters read {facts.tokens:,} tokens in {facts.steps:,} steps "
+        f"({duration(facts.seconds_training)}), and was then trained and scored "
+        f"{runs} on each task."
+    )
+
+
+def task_view(task: TaskResult, number: int) -> TaskView:
+    """The scores of one task; ``number`` counts tasks from 1, for anchors."""
+    scale = score_range(
+        [seed.score for model in task.models for seed in model.seeds] or [task.majority],
+        [model.std for model in task.models],
+    )
+    models = tuple(_model_view(task, model, scale) for model in task.models)
+    several = any(model.std is not None for model in task.models)
+    title = "mean ± std, per cent (sample std, n - 1)" if several else "score, per cent"
+    majority = f"{per_cent(task.majority)}"
+    rows = [(view.name, view.score, str(view.n), _seed_list(view)) for view in models]
+    items = ", ".join(f"{count:,} {split}" for split, count in task.items.items())
+    return TaskView(
+        name=task.task,
+        anchor=f"task-{number}",
+        data=f"{task.data}. Items: {items}.",
+        heading=f"{task.task}: {task.metric} on the test split",
+        score_title=title,
+        drawing="each seed as a point, the mean as a line" if several else "the one seed as a point",
+        models=models,
+        majority=majority,
+        axis=score_axis(scale),
+        sentence=task.comparison.sentence if task.comparison else "",
+        scores=make_table(
+            f"scores-{number}",
+            f"{task.task}: {task.metric}, measured here",
+            ["model", title, "n", "each seed's score"],
+            "lrrl",
+            [*rows, ("majority baseline", majority, "not applicable", "")],
+        ),
+        published=_published(task, number),
+        sources=_sources(task),
+        same_data=(
+            "Measured on the same data and splits."
+            if task.published_comparable
+            else "Measured on other data or splits than here, so the figures cannot be compared directly."
+        ),
+    )
+
+
+def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]) -> ModelView:
+    comparison = task.comparison
+    role, remark = "other", ""
+    if comparison and model.model == comparison.model:
+        role, remark = "pretrained", "with pretraining"
+    elif comparison and model.model == comparison.baseline:
+        role, remark = "baseline", "same shape, without pretraining"
+    values = ", ".join(per_cent(seed.score) for seed in model.seeds)
+    return ModelView(
+        name=model.model,
+        remark=remark,
+        score=mean_and_std(model.mean, model.std),
+        n=model.n,
+        seeds=tuple((seed.seed, per_cent(seed.score), ", ".join(seed.flags)) for seed in model.seeds),
+        strip=score_strip(
+            [seed.score for seed in model.seeds],
+            model.mean,
+            model.std,
+            scale,
+            role=role,
+            title=f"{model.model} on {task.task}: mean {per_cent(model.mean)}, seeds {values}",
+        ),
+    )
+
+
+def _seed_list(view: ModelView) -> str:
+    return ", ".join(f"{score} ({flags})" if flags else score for _, score, flags in view.seeds)
+
+
+def _published(task: TaskResult, number: int) -> Table | None:
+    if not task.published:
+        return None
+    rows = [
+        (
+            score.model,
+            mean_and_std(score.mean, score.std),
+            "not stated" if score.runs is None else str(score.runs),
+        )
+        for score in task.published
+    ]
+    titles = ["model", f"{task.metric}, per cent", "runs"]
+    caption = f"{task.task}: published, not measured here"
+    return make_table(f"published-{number}", caption, titles, "lrr", rows)
+
+
+def _sources(task: TaskResult) -> tuple[str, ...]:
+    models: dict[str, list[str]] = {}
+    for score in task.published:
+        text = f"{score.source}. {score.note.removesuffix('.')}." if score.note else score.source
+        models.setdefault(text, []).append(score.model)
+    if len(models) == 1:
+        return tuple(f"Source: {text}" for text in models)
+    return tuple(f"Source of {', '.join(names)}: {text}" for text, names in models.items())
