@@ -1,0 +1,95 @@
+"""Reader of CoNLL files: one word a line with its tag, sentences separated by blank lines.
+
+Columns are separated by TABs if the line has one, else by spaces. Comment lines ("# ...") and ``-DOCSTART-`` lines
+are skipped. The original WikiANN form ``bn:word`` is recognised when every word of a file has the same prefix, and
+the prefix is removed. Tags must be IOB2 in form; transitions (an I- without its B-) are left to the scorer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from eval.labels import checked_tag, is_iob2
+from tasks.contract import UserError
+
+Sentences = list[list[str]]
+
+_PREFIX = re.compile(r"[a-z][a-z-]*:")
+
+
+def read_utf8(path: Path) -> str:
+    """The file's text without byte order mark. Raises UserError with the line that is not UTF-8."""
+    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8; convert the file") from None
+
+
+def read_conll(
+    path: Path, token_column: int = 0, tag_column: int = -1, labels: Sequence[str] | None = None
+) -> tuple[Sentences, Sentences]:
+    """Words and tags of every sentence.
+
+    Args:
+        path: the file.
+        token_column: number of the words' column, from 0; negative ones count from the end.
+        tag_column: number of the tags' column.
+        labels: allowed tags; None allows all that are IOB2.
+
+    Raises:
+        UserError: with file and line, for a line without word or tag, a tag that is not IOB2 or not allowed, text
+            that is not UTF-8.
+    """
+    sentences: Sentences = []
+    tags: Sentences = []
+    fresh = True  # whether the next word starts a sentence
+    for number, line in enumerate(read_utf8(path).split("\n"), start=1):
+        line = line.rstrip("\r")
+        if not line.strip() or line.startswith("-DOCSTART-"):
+            fresh = True
+            continue
+        fields = line.split("\t") if "\t" in line else line.strip(" ").split(" ")
+        if "\t" not in line:
+            fields = [field for field in fields if field]
+        if _is_comment(line, fields, fresh):
+            continue
+        place = f"{path}:{number}"
+        if len(fields) < 2:
+            raise UserError(
+                f"{place}: {line.strip()[:60]!r} has no tag; a line is a word, a TAB or space, and its tag"
+            )
+        try:
+            word, tag = fields[token_column], fields[tag_column]
+        except IndexError:
+            wanted = f"token_column {token_column} and tag_column {tag_column}"
+            raise UserError(f"{place}: {len(fields)} columns are too few for {wanted}") from None
+        if not word:
+            raise UserError(f"{place}: the word is empty; a line is a word, a TAB or space, and its tag")
+        if fresh:
+            sentences.append([])
+            tags.append([])
+            fresh = False
+        sentences[-1].append(word)
+        tags[-1].append(checked_tag(tag, labels, place))
+    return _without_prefix(sentences), tags
+
+
+def _is_comment(line: str, fields: list[str], fresh: bool) -> bool:
+    """ "# sent_id = 3" is one anywhere, "#newdoc" before a sentence; "#<TAB>O" and "# O" are words."""
+    if not line.startswith("#") or "\t" in line or (len(fields) == 2 and is_iob2(fields[1])):
+        return False
+    return fresh or line.startswith("# ")
+
+
+def _without_prefix(sentences: Sentences) -> Sentences:
+    first = _PREFIX.match(sentences[0][0]) if sentences else None
+    if first is None:
+        return sentences
+    prefix = first.group()
+    if not all(word.startswith(prefix) for sentence in sentences for word in sentence):
+        return sentences
+    return [[word.removeprefix(prefix) for word in sentence] for sentence in sentences]

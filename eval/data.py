@@ -1,0 +1,195 @@
+"""The three splits of a task, whatever they come from, with their label set and a digest of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eval.conll import read_conll
+from eval.labels import derived_labels
+from eval.settings import EvaluationSettings, FilesSource, HubSource, SampleSource, TaskSettings
+from eval.tables import SPLITS, Fields, csv_rows, hub_splits, json_rows, labelled_texts, labelled_words, parquet_rows
+from tasks.contract import UserError
+from tasks.identity import user_files
+
+_FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Items of one split: lists of words with lists of tags (NER), or texts with one label each."""
+
+    inputs: list[Any]
+    labels: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A task's label names by id and its splits by name."""
+
+    labels: tuple[str, ...]
+    splits: dict[str, Split]
+
+    def facts(self) -> dict[str, Any]:
+        """Sizes, labels and SHA-256 of the content: what the scores were measured on."""
+        digest = hashlib.sha256()
+        for name in SPLITS:
+            split = self.splits[name]
+            digest.update(json.dumps([name, split.inputs, split.labels], ensure_ascii=False).encode())
+        items = {name: len(self.splits[name]) for name in SPLITS}
+        return {"items": items, "labels": list(self.labels), "sha256": digest.hexdigest()}
+
+
+def check(settings: EvaluationSettings) -> None:
+    """What can be known to be wrong before anything runs; cheap enough for ``plan``.
+
+    Raises:
+        UserError: a file is missing, a format does not fit the kind of task, a published table is not known.
+    """
+    for name, task in settings.tasks.items():
+        place = f"evaluation.tasks.{name}"
+        if task.published is not None:
+            from eval.published import published_tables
+
+            known = published_tables()
+            if task.published not in known:
+                raise UserError(f"{place}.published: no table {task.published!r}; known are {', '.join(known)}")
+        if isinstance(task.source, FilesSource):
+            for split in SPLITS:
+                for path in _paths(task.source, split, f"{place}.source.{split}"):
+                    _format(task, path)
+        elif isinstance(task.source, HubSource):
+            _fields(task)
+
+
+def load_task(task: TaskSettings) -> TaskData:
+    """The task's data.
+
+    Without ``labels`` in the settings the label set is that of the training split, and a label that occurs only
+    elsewhere is an error.
+
+    Raises:
+        UserError: with file and line or row, whatever is wrong with the data.
+        StageError: a data set of the hub cannot be loaded.
+    """
+    if isinstance(task.source, SampleSource):
+        return _sample(task, task.source)
+    hub = None
+    if isinstance(task.source, HubSource):
+        source = task.source
+        hub = hub_splits(source.dataset, source.config, source.revision, _fields(task), source.parquet_files)
+        if task.labels is None and hub["train"].names:
+            task = task.model_copy(update={"labels": hub["train"].names})
+    labels = task.labels
+    splits: dict[str, Split] = {}
+    for name in SPLITS:
+        if hub is not None:
+            read = labelled_words if task.kind == "ner" else labelled_texts
+            splits[name] = Split(*read(hub[name], _fields(task), labels))
+        else:
+            assert isinstance(task.source, FilesSource)
+            splits[name] = _read_files(task, task.source, name, labels)
+        if not splits[name].inputs:
+            raise UserError(f"{_where(task, name)}: the {name} split is empty")
+        if labels is None:
+            labels = derived_labels(task.kind, _flat(task.kind, splits[name].labels))
+            if len(labels) < 2:
+                raise UserError(f"{_where(task, name)}: only one label, {labels[0]!r}; nothing can be learnt from it")
+    assert labels is not None
+    return TaskData(tuple(labels), splits)
+
+
+def _sample(task: TaskSettings, source: SampleSource) -> TaskData:
+    from tasks.sample.labelled import NER_LABELS, TOPICS, ner_split, topic_split
+
+    splits: dict[str, Split] = {}
+    for name in SPLITS:
+        count = getattr(source, name)
+        if task.kind == "ner":
+            sentences = ner_split(source.seed, name, count)
+            splits[name] = Split([words for words, _ in sentences], [tags for _, tags in sentences])
+        else:
+            passages = topic_split(source.seed, name, count)
+            splits[name] = Split([text for text, _ in passages], [TOPICS[label] for _, label in passages])
+    return TaskData(tuple(NER_LABELS if task.kind == "ner" else TOPICS), splits)
+
+
+def _read_files(task: TaskSettings, source: FilesSource, split: str, labels: Sequence[str] | None) -> Split:
+    inputs: list[Any] = []
+    found: list[Any] = []
+    for path in _paths(source, split, f"source.{split}"):
+        file_format = _format(task, path)
+        if file_format == "conll":
+            token_column = 0 if source.token_column is None else source.token_column
+            tag_column = -1 if source.tag_column is None else source.tag_column
+            assert isinstance(token_column, int)
+            assert isinstance(tag_column, int)
+            items, item_labels = read_conll(path, token_column, tag_column, labels)
+            inputs += items
+            found += item_labels
+            continue
+        fields = _fields(task)
+        if file_format == "parquet":
+            rows = parquet_rows(path, fields)
+        elif file_format == "jsonl":
+            rows = json_rows(path)
+        else:
+            rows = csv_rows(path, fields, "\t" if file_format == "tsv" else ",", labels)
+        read = labelled_words if task.kind == "ner" else labelled_texts
+        more_inputs, more_labels = read(rows, fields, labels)
+        inputs += more_inputs
+        found += more_labels
+    return Split(inputs, found)
+
+
+def _paths(source: FilesSource, split: str, place: str) -> list[Path]:
+    try:
+        return user_files(getattr(source, split))
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
+
+
+def _format(task: TaskSettings, path: Path) -> str:
+    """The file's format. Raises UserError if it cannot hold this kind of task, or its columns are named wrongly."""
+    assert isinstance(task.source, FilesSource)
+    file_format = task.source.format
+    if file_format == "auto":
+        file_format = _FORMATS.get(path.suffix.lower(), "conll")  # type: ignore[assignment]
+    if task.kind == "ner" and file_format in ("csv", "tsv"):
+        raise UserError(f"{path}: format {file_format} holds no lists of words; use conll, jsonl or parquet for NER")
+    if task.kind == "classification" and file_format == "conll":
+        raise UserError(f"{path}: format conll is for NER; use csv, tsv, jsonl or parquet for classification")
+    if file_format == "conll":
+        for name in ("token_column", "tag_column"):
+            if isinstance(getattr(task.source, name), str):
+                raise UserError(f"{path}: {name} {getattr(task.source, name)!r} must be a number in a CoNLL file")
+    else:
+        _fields(task)
+    return file_format
+
+
+def _fields(task: TaskSettings) -> Fields:
+    source = task.source
+    assert isinstance(source, FilesSource | HubSource)
+    if task.kind == "classification":
+        return Fields(source.text_field, source.label_field)
+    tokens = "tokens" if source.token_column is None else source.token_column
+    tags = "ner_tags" if source.tag_column is None else source.tag_column
+    if not isinstance(tokens, str) or not isinstance(tags, str):
+        raise UserError(f"token_column {tokens!r} and tag_column {tags!r} must be names except in CoNLL files")
+    return Fields(tokens, tags)
+
+
+def _where(task: TaskSettings, split: str) -> str:
+    return task.source.dataset if isinstance(task.source, HubSource) else str(getattr(task.source, split))
+
+
+def _flat(kind: str, labels: list[Any]) -> list[str]:
+    return [tag for tags in labels for tag in tags] if kind == "ner" else labels

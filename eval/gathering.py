@@ -1,0 +1,149 @@
+"""Stage ``evaluate``: gathers all seed runs into ``results.json`` and ``results.csv``."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from eval.published import published_tables
+from eval.results import ModelResult, Results, SeedScore, TaskResult
+from eval.settings import EvaluationSettings, ModelName, TaskKind, TaskName
+from eval.summary import compare, summarise
+from tasks.contract import Progress, Settings, Stage, StageError
+
+_COLUMNS = (
+    "task",
+    "model",
+    "seed",
+    "metric",
+    "score",
+    "validation_score",
+    "best_epoch",
+    "epochs",
+    "test_items",
+    "truncated_items",
+    "truncated_words",
+    "words_without_tokens",
+    "flags",
+)
+
+
+class DeclaredTask(Settings):
+    """What gathering needs to know of a task beside its seed runs."""
+
+    kind: TaskKind
+    title: str | None = None
+    published: str | None = None
+
+
+class GatheringSettings(Settings):
+    """Settings of the stage ``evaluate``: which seed runs there must be."""
+
+    models: tuple[ModelName, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field(min_length=1)
+    tasks: dict[TaskName, DeclaredTask] = Field(min_length=1)
+
+
+def gathering_settings(evaluation: EvaluationSettings) -> GatheringSettings:
+    """The settings of ``evaluate`` that follow from a recipe's."""
+    tasks = {
+        name: DeclaredTask(kind=task.kind, title=task.title, published=task.published)
+        for name, task in evaluation.tasks.items()
+    }
+    return GatheringSettings(models=evaluation.models, seeds=evaluation.seed_list, tasks=tasks)
+
+
+def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
+    """Gather.
+
+    Args:
+        settings: the declared models, seeds and tasks.
+        inputs: every seed run's artifact by its key ``model/task/seed``.
+        folder: gets ``results.json`` (:class:`eval.results.Results`) and ``results.csv``, a row for each seed run.
+        progress: told the seed runs.
+
+    Raises:
+        StageError: a declared seed run is missing, or runs of one task were not made on the same data.
+    """
+    runs: dict[str, dict[str, Any]] = {}
+    declared = [
+        f"{model}/{task}/{seed}" for task in settings.tasks for model in settings.models for seed in settings.seeds
+    ]
+    for done, key in enumerate(declared, start=1):
+        if key not in inputs:
+            raise StageError(f"seed run {key} was declared but is missing")
+        runs[key] = json.loads((inputs[key] / "scores.json").read_text(encoding="utf-8"))
+        progress(done, len(declared), unit="seed runs")
+    results = Results(
+        tasks=tuple(_task_result(settings, name, task, runs) for name, task in settings.tasks.items()),
+    )
+    (folder / "results.json").write_text(results.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        table.writerows({**runs[key], "flags": "; ".join(runs[key]["flags"])} for key in declared)
+    return {
+        "seed_runs": len(runs),
+        "flagged": sum(bool(one["flags"]) for one in runs.values()),
+        "tasks": {
+            task.task: {model.model: {"mean": model.mean, "std": model.std, "n": model.n} for model in task.models}
+            for task in results.tasks
+        },
+    }
+
+
+def _task_result(
+    settings: GatheringSettings, name: str, task: DeclaredTask, runs: dict[str, dict[str, Any]]
+) -> TaskResult:
+    ours = [runs[f"{model}/{name}/{seed}"] for model in settings.models for seed in settings.seeds]
+    first = ours[0]
+    if any(one["data"] != first["data"] for one in ours):
+        raise StageError(f"the seed runs of {name} were not made on the same data; run them again")
+    models: dict[str, ModelResult] = {}
+    for model in settings.models:
+        scores = [runs[f"{model}/{name}/{seed}"] for seed in settings.seeds]
+        models[model] = summarise(model, [_seed_score(one) for one in scores])
+    table = published_tables()[task.published] if task.published else None
+    return TaskResult(
+        task=name,
+        kind=task.kind,
+        metric=first["metric"],
+        data=task.title or _describe(first["data"]["source"]),
+        items=first["data"]["items"],
+        majority=first["majority"],
+        models=tuple(models.values()),
+        comparison=(
+            compare(name, first["metric"], models["pretrained"], models["random"])
+            if {"pretrained", "random"} <= models.keys()
+            else None
+        ),
+        published=table.scores() if table else (),
+        published_comparable=table.comparable(first["data"], first["metric"]) if table else False,
+    )
+
+
+def _seed_score(run: dict[str, Any]) -> SeedScore:
+    return SeedScore(
+        seed=run["seed"],
+        score=run["score"],
+        validation_score=run["validation_score"],
+        best_epoch=run["best_epoch"],
+        flags=tuple(run["flags"]),
+    )
+
+
+def _describe(source: dict[str, Any]) -> str:
+    if source["kind"] == "sample":
+        return f"built-in sample, seed {source['seed']}"
+    if source["kind"] == "hub":
+        config = f" {source['config']}" if source["config"] else ""
+        return f"{source['dataset']}{config}, revision {source['revision'][:7]}"
+    return "own files"
+
+
+STAGE = Stage("evaluate", version=1, settings=GatheringSettings, run=run)

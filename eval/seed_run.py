@@ -1,0 +1,179 @@
+"""Stage ``seed-run``: one model, one task, one seed; fine-tuned, and scored once on the test split.
+
+It leaves ``predictions.jsonl``, one line a test item with gold and predicted labels, and ``scores.json``: all scores,
+all epochs, and what they were measured on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from eval.settings import MAX_SEED, EvaluationSettings, ModelName, Source, TaskName, TaskSettings
+from tasks.contract import Progress, Settings, Stage
+from tasks.pretraining.settings import ModelSettings
+
+
+class SeedRunSettings(Settings):
+    """Settings of the stage ``seed-run``."""
+
+    model: ModelName = Field(description="the pretrained checkpoint, or its randomly initialised twin")
+    model_settings: ModelSettings | None = Field(None, description="shape of the random twin; null for pretrained")
+    task_name: TaskName = Field(description="name of the task in the recipe")
+    task: TaskSettings = Field(description="the task, without what only the report needs (title, published)")
+    seed: int = Field(ge=0, le=MAX_SEED, description="of head, order of the items and dropout; of a random body too")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SeedRunSettings:
+        if (self.model == "random") != (self.model_settings is not None):
+            raise ValueError("model_settings is for model random, and for it alone")
+        return self
+
+
+def seed_run_settings(evaluation: EvaluationSettings, model_settings: ModelSettings) -> dict[str, SeedRunSettings]:
+    """Settings of every seed run by its key ``model/task/seed``, such as ``pretrained/ner/1``.
+
+    A seed run's settings hold nothing of the other ones, so that another seed, task or model leaves it reused.
+    """
+    return {
+        f"{model}/{name}/{seed}": SeedRunSettings(
+            model=model,
+            model_settings=model_settings if model == "random" else None,
+            task_name=name,
+            task=task.model_copy(update={"title": None, "published": None}),
+            seed=seed,
+        )
+        for model in evaluation.models
+        for name, task in evaluation.tasks.items()
+        for seed in evaluation.seed_list
+    }
+
+
+def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
+    """Fine-tune and score.
+
+    Args:
+        settings: the run's settings.
+        inputs: ``checkpoint``, the pretrain stage's artifact, for the pretrained model; ``tokenizer``, the tokenizer
+            stage's, for the random twin.
+        folder: gets ``predictions.jsonl`` and ``scores.json``.
+        progress: told the optimiser steps.
+
+    Raises:
+        UserError: the data is wrong, or the maximal length exceeds the model's positions.
+        StageError: a data set or the checkpoint cannot be loaded.
+    """
+    import torch
+    from transformers import AutoTokenizer
+
+    from eval.classifiers import build_classifier, choose
+    from eval.data import load_task
+    from eval.encoding import encode
+    from eval.fine_tuning import Predictions, fine_tune, predict
+    from eval.labels import OUTSIDE
+    from eval.scoring import METRICS, entity_f1, find_flags, majority_score, score_classification, score_ner
+
+    started = time.perf_counter()
+    task, kind, tuning = settings.task, settings.task.kind, settings.task.fine_tuning
+    data = load_task(task)
+    checkpoint = inputs["checkpoint"] / "checkpoint" if settings.model == "pretrained" else None
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint or inputs["tokenizer"])
+    encoded = {name: encode(split, data.labels, tokenizer, tuning.max_length) for name, split in data.splits.items()}
+    hardware = choose(tuning)
+    model = build_classifier(
+        kind,
+        data.labels,
+        tuning,
+        hardware,
+        settings.seed,
+        checkpoint=checkpoint,
+        shape=settings.model_settings,
+        tokenizer=tokenizer,
+    )
+
+    def names(predictions: Predictions) -> list[Any]:
+        if kind == "ner":
+            return [[data.labels[tag] if tag >= 0 else OUTSIDE for tag in tags] for tags in predictions]
+        return [data.labels[label] for label in predictions]
+
+    def score_all(split: str, predicted: list[Any]) -> dict[str, Any]:
+        gold = data.splits[split].labels
+        return score_ner(gold, predicted) if kind == "ner" else score_classification(gold, predicted, data.labels)
+
+    def validation_score(predictions: Predictions) -> float:
+        gold, predicted = data.splits["validation"].labels, names(predictions)
+        return entity_f1(gold, predicted) if kind == "ner" else float(score_all("validation", predicted)["score"])
+
+    history = fine_tune(
+        model,
+        encoded["train"],
+        encoded["validation"],
+        tuning,
+        seed=settings.seed,
+        hardware=hardware,
+        pad_id=tokenizer.pad_token_id,
+        score=validation_score,
+        progress=progress,
+    )
+    _, predictions = predict(
+        model, encoded["test"], tuning.batch_size, hardware=hardware, pad_id=tokenizer.pad_token_id
+    )
+    gold, predicted = data.splits["test"].labels, names(predictions)
+    scores = score_all("test", predicted)
+    majority = majority_score(kind, data.splits["train"].labels, gold)
+    best = history.best or history.epochs[-1]
+    metrics = {
+        "model": settings.model,
+        "task": settings.task_name,
+        "seed": settings.seed,
+        "metric": METRICS[kind],
+        "score": scores["score"],
+        "validation_score": best.validation_score,
+        "best_epoch": best.epoch,
+        "epochs": len(history.epochs),
+        "flags": find_flags(kind, predicted, scores["score"], majority, history.diverged),
+        "truncated_items": encoded["test"].truncated_items,
+        "truncated_words": encoded["test"].truncated_words,
+        "words_without_tokens": encoded["test"].words_without_tokens,
+        "test_items": len(gold),
+        "per_label": scores["per_label"],
+    }
+    facts = {"source": _source_facts(task.source), **data.facts()}
+    everything = {**metrics, "kind": kind, "scores": scores, "majority": majority, "history": history.as_json()}
+    _write(folder / "scores.json", json.dumps({**everything, "data": facts}, ensure_ascii=False, indent=1) + "\n")
+    lines = (
+        json.dumps({"index": index, "gold": right, "predicted": said}, ensure_ascii=False)
+        for index, (right, said) in enumerate(zip(gold, predicted, strict=True))
+    )
+    _write(folder / "predictions.jsonl", "".join(line + "\n" for line in lines))
+    return {
+        **metrics,
+        "seconds_training": round(time.perf_counter() - started, 3),
+        "resolved": {
+            "precision": hardware.precision,
+            "device": hardware.device.type,
+            "threads": torch.get_num_threads(),
+        },
+    }
+
+
+def _source_facts(source: Source) -> dict[str, Any]:
+    """What the source is, without the names of the user's files: those are no part of the identity."""
+    facts: dict[str, Any] = {"kind": source.kind}
+    if source.kind == "hub":
+        facts |= {"dataset": source.dataset, "config": source.config, "revision": source.revision}
+    elif source.kind == "sample":
+        facts |= {"seed": source.seed}
+    return facts
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+STAGE = Stage("seed-run", version=1, settings=SeedRunSettings, run=run)

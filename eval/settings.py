@@ -1,0 +1,153 @@
+"""Settings of the evaluation: which tasks, which models, which seeds, and how to fine-tune.
+
+All of it is declared before anything runs. The pretrained model and its randomly initialised twin are fine-tuned
+with the same settings, so that the only difference between them is the pretraining.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from eval.labels import ner_label_problem
+from tasks.contract import Settings, UserPath
+
+ModelName = Literal["pretrained", "random"]
+TaskKind = Literal["ner", "classification"]
+FileFormat = Literal["auto", "conll", "csv", "tsv", "jsonl", "parquet"]
+TaskName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+
+MAX_SEED = 2**32 - 1
+
+
+class FineTuningSettings(Settings):
+    """How one model is fine-tuned on one task: AdamW, linear warmup, linear decay to zero.
+
+    Without ``patience`` the epoch with the best validation score is kept; with it, the one with the lowest
+    validation loss. The test split is scored once, with the weights of that epoch.
+    """
+
+    learning_rate: float = Field(5e-4, gt=0, description="highest learning rate, reached after the warmup")
+    epochs: int = Field(3, gt=0, description="passes over the training split, fewer if stopped early")
+    batch_size: int = Field(32, gt=0, description="items in an optimiser step")
+    max_length: int = Field(128, ge=8, description="longest item in tokens, special tokens included")
+    warmup_fraction: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises from 0")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay, not of biases and norms")
+    dropout: float | None = Field(
+        0.1, ge=0, lt=1, description="dropout of hidden states and before the head; null: as the model has it"
+    )
+    patience: int | None = Field(
+        None, gt=0, description="stop after so many epochs without lower validation loss; null: never"
+    )
+    threshold: float = Field(0.0, ge=0, description="with patience: a smaller fall of the loss does not count")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="of the matrix products; weights stay fp32; auto takes bf16 where it is faster"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FineTuningSettings:
+        if self.threshold and self.patience is None:
+            raise ValueError(f"threshold {self.threshold} has no effect without patience")
+        return self
+
+
+class SampleSource(Settings):
+    """The built-in labelled sample; it needs no file and no network."""
+
+    kind: Literal["sample"]
+    seed: int = Field(1, ge=0, le=MAX_SEED, description="of the generator")
+    train: int = Field(2000, gt=0, description="items of the training split")
+    validation: int = Field(400, gt=0, description="items of the validation split")
+    test: int = Field(400, gt=0, description="items of the test split")
+
+
+class _Columns(Settings):
+    text_field: str = Field("text", description="classification: column of the text")
+    label_field: str = Field("label", description="classification: column of the label")
+    token_column: int | str | None = Field(
+        None, description="NER: number (CoNLL, from 0) or name of the tokens' column; null: 0 or 'tokens'"
+    )
+    tag_column: int | str | None = Field(
+        None,
+        description="NER: number (CoNLL, from 0, -1 is the last) or name of the tags' column; null: -1 or 'ner_tags'",
+    )
+
+
+class FilesSource(_Columns):
+    """The user's own files, one or several a split (a glob)."""
+
+    kind: Literal["files"]
+    train: UserPath = Field(description="file of the training split")
+    validation: UserPath = Field(description="file of the validation split")
+    test: UserPath = Field(description="file of the test split")
+    format: FileFormat = Field("auto", description="auto goes by the ending; CoNLL if there is no known one")
+
+
+class HubSource(_Columns):
+    """A data set of the Hugging Face hub with splits train, validation and test, pinned to a commit."""
+
+    kind: Literal["hub"]
+    dataset: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="owner/name")
+    config: str | None = Field(None, description="configuration, such as the language")
+    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="commit, 40 hexadecimal digits")
+    parquet_files: str | None = Field(
+        None,
+        pattern=r"\{split\}",
+        description="glob of Parquet files with {split} in it, where it has no configurations",
+    )
+
+
+Source = Annotated[SampleSource | FilesSource | HubSource, Field(discriminator="kind")]
+
+
+class TaskSettings(Settings):
+    """One downstream task: its data, its labels, and its fine-tuning."""
+
+    kind: TaskKind = Field(description="ner: a tag for each word; classification: one label for a text")
+    source: Source = Field(description="where the three splits come from")
+    labels: tuple[str, ...] | None = Field(
+        None, min_length=2, description="labels in the order of their ids; null: those of the training split, sorted"
+    )
+    fine_tuning: FineTuningSettings = Field(default_factory=FineTuningSettings, description="same for every model")
+    title: str | None = Field(None, description="what the report calls the data; null: named after the source")
+    published: str | None = Field(None, description="table of eval/published.yaml that is shown beside the scores")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TaskSettings:
+        if self.labels is None:
+            return self
+        if self.source.kind == "sample":
+            raise ValueError("labels: the sample has labels of its own; leave them out")
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError(f"labels {list(self.labels)} are not distinct")
+        if self.kind == "ner" and (problem := ner_label_problem(self.labels)):
+            raise ValueError(f"labels {list(self.labels)}: {problem}")
+        return self
+
+
+class EvaluationSettings(Settings):
+    """The whole evaluation: every model on every task with every seed."""
+
+    seeds: Annotated[int, Field(gt=0)] | Annotated[tuple[int, ...], Field(min_length=1)] = Field(
+        3, description="a number n for the seeds 1 to n, or a list of seeds"
+    )
+    models: tuple[ModelName, ...] = Field(
+        ("pretrained", "random"), min_length=1, description="pretrained, and its randomly initialised twin"
+    )
+    tasks: dict[TaskName, TaskSettings] = Field(min_length=1, description="tasks by name")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EvaluationSettings:
+        seeds = self.seed_list
+        if len(set(seeds)) != len(seeds) or not all(0 <= seed <= MAX_SEED for seed in seeds):
+            raise ValueError(f"seeds {list(seeds)} are not distinct numbers from 0 to {MAX_SEED}")
+        if len(set(self.models)) != len(self.models):
+            raise ValueError(f"models {list(self.models)} are not distinct")
+        return self
+
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        """The declared seeds, in order."""
+        return tuple(range(1, self.seeds + 1)) if isinstance(self.seeds, int) else self.seeds

@@ -1,0 +1,116 @@
+import pytest
+import seqeval.metrics
+import sklearn.metrics
+from seqeval.scheme import IOB2
+
+from eval.published import published_tables
+from eval.results import SeedScore
+from eval.scoring import entity_f1, find_flags, majority_score, score_classification, score_ner
+from eval.summary import compare, summarise
+
+
+def test_ner_scores_of_a_hand_computed_case():
+    gold = [["B-PER", "I-PER", "O"], ["B-LOC", "O", "B-PER"]]
+    predicted = [["B-PER", "I-PER", "O"], ["B-PER", "O", "O"]]
+    scores = score_ner(gold, predicted)
+    assert scores["precision"] == pytest.approx(1 / 2)  # 1 right of 2 said
+    assert scores["recall"] == pytest.approx(1 / 3)  # 1 right of 3 there
+    assert scores["score"] == pytest.approx(2 / 5)
+    assert scores["score"] == entity_f1(gold, predicted)
+    assert scores["token_accuracy"] == pytest.approx(4 / 6)
+    assert scores["per_label"]["LOC"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 1}
+    assert scores["per_label"]["PER"]["f1"] == pytest.approx(1 / 2)
+
+
+def test_an_orphan_i_starts_an_entity_by_default_and_not_in_strict_mode():
+    gold, predicted = [["B-PER", "I-PER"]], [["I-PER", "I-PER"]]
+    scores = score_ner(gold, predicted)
+    assert (scores["score"], scores["strict_f1"]) == (1.0, 0.0)
+    assert scores["score"] == seqeval.metrics.f1_score(gold, predicted)
+    assert scores["strict_f1"] == seqeval.metrics.f1_score(
+        gold, predicted, mode="strict", scheme=IOB2, zero_division=0
+    )
+
+
+def test_no_entity_at_all_scores_zero():
+    assert score_ner([["O", "O"]], [["O", "O"]])["score"] == 0.0
+
+
+def test_classification_scores_are_scikit_learns():
+    gold, predicted = list("aabbcc"), list("aabacc")
+    scores = score_classification(gold, predicted, ("a", "b", "c", "d"))
+    assert scores["score"] == pytest.approx(5 / 6)
+    assert scores["macro_f1"] == pytest.approx(
+        sklearn.metrics.f1_score(gold, predicted, average="macro", labels=list("abcd"), zero_division=0)
+    )
+    assert scores["per_label"]["b"] == pytest.approx({"precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2})
+    assert scores["per_label"]["d"]["support"] == 0
+
+
+def test_majority_is_that_of_the_training_split():
+    assert majority_score("classification", list("aab"), list("abbb")) == 0.25
+    assert majority_score("ner", [["B-X"]], [["B-X"]]) == 0.0
+
+
+def test_flags():
+    assert find_flags("classification", list("ab"), 0.9, 0.5, False) == []
+    assert find_flags("classification", list("aa"), 0.5, 0.5, False) == ["one class only", "at or below majority"]
+    assert find_flags("ner", [["O", "O"]], 0.0, 0.0, True) == ["loss not a number", "one class only", "F1 near 0"]
+    assert find_flags("ner", [["O", "B-X"]], 0.005, 0.0, False) == ["F1 near 0"]
+
+
+def model(name: str, *scores: float):
+    return summarise(
+        name,
+        [
+            SeedScore(seed=seed, score=score, validation_score=score, best_epoch=1)
+            for seed, score in enumerate(scores, start=1)
+        ],
+    )
+
+
+def test_mean_and_sample_std():
+    summary = model("pretrained", 0.2, 0.4, 0.9)
+    assert summary.mean == pytest.approx(0.5)
+    assert summary.std == pytest.approx(((0.09 + 0.01 + 0.16) / 2) ** 0.5)
+    assert summary.n == 3
+    assert model("pretrained", 0.4).std is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "helps", "says"),
+    [
+        ((0.8, 0.9), (0.5, 0.52), True, "is 34.0 points above random initialisation in mean accuracy, more than"),
+        ((0.8, 0.9), (0.75, 0.76), False, "no difference shown"),
+        ((0.5, 0.5), (0.5, 0.5), False, "no difference shown"),
+        ((0.5, 0.52), (0.8, 0.9), False, "34.0 points below random initialisation"),
+        ((0.5, 0.52), (0.8, 0.9), False, "pretraining hurts here"),
+        ((0.9,), (0.5,), None, "one seed shows no spread"),
+    ],
+)
+def test_comparison(ours, theirs, helps, says):
+    comparison = compare("ncc", "accuracy", model("pretrained", *ours), model("random", *theirs))
+    assert comparison.helps is helps
+    assert says in comparison.sentence
+    assert comparison.difference == pytest.approx(sum(ours) / len(ours) - sum(theirs) / len(theirs))
+
+
+def test_published_figures():
+    tables = published_tables()
+    assert [row.mean for row in tables["wikiann-bn"].rows] == [0.9545, 0.9648, 0.9252, 0.8232]
+    assert [row.std for row in tables["wikiann-bn"].rows] == [0.0053, 0.0022, 0.0045, 0.0067]
+    assert [row.mean for row in tables["soham-ncc"].rows] == [0.9197, 0.9005, 0.7446, 0.8094]
+    assert [row.std for row in tables["soham-ncc"].rows] == [0.0047, 0.0038, 0.0191, 0.0045]
+    assert all(score.runs == 3 and score.source for table in tables.values() for score in table.scores())
+
+
+def test_published_figures_are_comparable_on_the_same_data_only():
+    table = published_tables()["wikiann-bn"]
+    hub = {"kind": "hub", "dataset": "unimelb-nlp/wikiann", "config": "bn", "revision": "0" * 40}
+    data = {"source": hub, "items": dict(table.data.items), "labels": list(table.data.labels)}
+    assert table.comparable(data, "entity F1")
+    assert not table.comparable(data, "accuracy")
+    assert not table.comparable({**data, "source": {"kind": "files"}}, "entity F1")
+    assert not table.comparable({**data, "source": {**hub, "config": "en"}}, "entity F1")
+    assert not table.comparable({**data, "items": {**data["items"], "test": 999}}, "entity F1")
+    assert not table.comparable({**data, "labels": data["labels"][1:]}, "entity F1")

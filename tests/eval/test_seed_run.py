@@ -1,0 +1,362 @@
+import csv
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+import sklearn.metrics
+import torch
+import transformers
+from seqeval.metrics import f1_score
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from eval.classifiers import build_classifier, choose
+from eval.data import Split
+from eval.dropout import replace_dropout
+from eval.encoding import IGNORED, NO_TOKEN, encode
+from eval.fine_tuning import _training_batches, fine_tune, predict, schedule
+from eval.gathering import STAGE as EVALUATE
+from eval.gathering import GatheringSettings, gathering_settings
+from eval.results import Results
+from eval.seed_run import STAGE, seed_run_settings
+from eval.settings import EvaluationSettings, FineTuningSettings
+from tasks.contract import StageError, UserError, no_progress
+from tasks.pretraining.models import build_model
+from tasks.pretraining.settings import ModelSettings
+
+WORDS = {"PER": ["রবি", "মিতা", "করিম"], "LOC": ["ঢাকা", "খুলনা", "যশোর"], "O": ["আজ", "যায়", "দেখে", "এবং"]}
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TUNING = {"epochs": 2, "learning_rate": 3e-3, "max_length": 16, "batch_size": 8}
+BERT = ModelSettings(architecture="bert", hidden_size=32, layers=2, heads=2, intermediate_size=64, max_positions=32)
+ALBERT = BERT.model_copy(update={"architecture": "albert", "embedding_size": 16})
+
+
+@pytest.fixture(scope="module")
+def tokenizer_folder(tmp_path_factory) -> Path:
+    """WordPiece over the words above, each but the O ones in two pieces; a lone zero-width joiner becomes nothing."""
+    pieces = [*WORDS["O"]]
+    for word in WORDS["PER"] + WORDS["LOC"]:
+        pieces += [word[:2], "##" + word[2:]]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(SPECIAL + pieces))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Replace("\u200d", "")
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    folder = tmp_path_factory.mktemp("tokenizer")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tokenizer_folder):
+    return transformers.AutoTokenizer.from_pretrained(tokenizer_folder)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tokenizer_folder, tokenizer, tmp_path_factory) -> Path:
+    """An artifact like the pretrain stage's."""
+    folder = tmp_path_factory.mktemp("pretrain")
+    build_model(BERT, tokenizer, "mlm", seed=7).save_pretrained(folder / "checkpoint")
+    tokenizer.save_pretrained(folder / "checkpoint")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory) -> EvaluationSettings:
+    folder = tmp_path_factory.mktemp("data")
+    rng = random.Random(1)
+    for split, count in (("train", 120), ("validation", 24), ("test", 30)):
+        sentences, texts = [], ["label,text"]
+        for _ in range(count):
+            kinds = [rng.choice(["PER", "LOC", "O", "O"]) for _ in range(rng.randint(2, 6))]
+            words = [rng.choice(WORDS[kind]) for kind in kinds]
+            tags = ["O" if kind == "O" else f"B-{kind}" for kind in kinds]
+            sentences.append("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)))
+            topic = rng.choice(["PER", "LOC"])
+            texts.append(f"{topic},{rng.choice(WORDS['O'])} {rng.choice(WORDS[topic])}")
+        (folder / f"{split}.conll").write_text("\n".join(sentences), encoding="utf-8")
+        (folder / f"{split}.csv").write_text("\n".join(texts), encoding="utf-8")
+
+    def task(kind: str, ending: str) -> dict:
+        source = {split: str(folder / f"{split}.{ending}") for split in ("train", "validation", "test")}
+        return {"kind": kind, "source": {"kind": "files", **source}, "fine_tuning": TUNING}
+
+    tasks = {"ner": task("ner", "conll") | {"published": "wikiann-bn"}, "ncc": task("classification", "csv")}
+    return EvaluationSettings(seeds=2, tasks=tasks)
+
+
+@pytest.fixture(scope="module")
+def runs(evaluation, pretrained, tokenizer_folder, tmp_path_factory) -> dict[str, tuple[Path, dict]]:
+    """All seed runs, by key."""
+    finished = {}
+    for key, settings in seed_run_settings(evaluation, BERT).items():
+        folder = tmp_path_factory.mktemp(key.replace("/", "-"))
+        inputs = {"checkpoint": pretrained} if settings.model == "pretrained" else {"tokenizer": tokenizer_folder}
+        finished[key] = (folder, STAGE.run(settings, inputs, folder, no_progress))
+    return finished
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_seed_runs_are_keyed_and_hold_nothing_of_the_others(evaluation):
+    few = seed_run_settings(evaluation, BERT)
+    assert len(few) == 8
+    assert few["pretrained/ner/1"].model_settings is None
+    assert few["random/ner/1"].model_settings == BERT
+    more = seed_run_settings(evaluation.model_copy(update={"seeds": 3}), BERT)
+    assert {key: more[key] for key in few} == few
+    assert few["random/ner/1"].task.published is None
+
+
+def test_stored_predictions_score_as_seqeval_and_scikit_learn_say(runs, evaluation):
+    for key, (folder, metrics) in runs.items():
+        rows = lines(folder)
+        gold, predicted = [row["gold"] for row in rows], [row["predicted"] for row in rows]
+        assert [row["index"] for row in rows] == list(range(30))
+        if "/ner/" in key:
+            assert metrics["score"] == float(f1_score(gold, predicted))
+            assert [len(tags) for tags in gold] == [len(tags) for tags in predicted]
+        else:
+            assert metrics["score"] == sklearn.metrics.accuracy_score(gold, predicted)
+        stored = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+        assert all(stored[name] == metrics[name] for name in metrics.keys() - {"seconds_training", "resolved"})
+        assert 1 <= metrics["best_epoch"] <= metrics["epochs"] == len(stored["history"]) == 2
+        chosen = stored["history"][metrics["best_epoch"] - 1]
+        assert chosen["validation_score"] == max(epoch["validation_score"] for epoch in stored["history"])
+        assert metrics["validation_score"] == chosen["validation_score"]
+
+
+def test_the_tasks_are_learnt(runs):
+    for key, (_, metrics) in runs.items():
+        assert metrics["score"] > 0.9, (key, metrics)
+        assert metrics["flags"] == []
+
+
+def test_equal_seeds_give_equal_bytes_and_others_do_not(runs, evaluation, tokenizer_folder, tmp_path):
+    settings = seed_run_settings(evaluation, BERT)
+    torch.manual_seed(123)  # must not matter
+    torch.rand(5)
+    STAGE.run(settings["random/ner/1"], {"tokenizer": tokenizer_folder}, tmp_path, no_progress)
+    first, _ = runs["random/ner/1"]
+    for name in ("predictions.jsonl", "scores.json"):
+        assert (tmp_path / name).read_bytes() == (first / name).read_bytes()
+    second, _ = runs["random/ner/2"]
+    assert (second / "scores.json").read_bytes() != (first / "scores.json").read_bytes()
+
+
+def test_gathering(runs, evaluation, tmp_path):
+    settings = gathering_settings(evaluation)
+    inputs = {key: folder for key, (folder, _) in runs.items()}
+    metrics = EVALUATE.run(settings, inputs, tmp_path, no_progress)
+    results = Results.model_validate_json((tmp_path / "results.json").read_text(encoding="utf-8"))
+    ner, ncc = results.tasks
+    assert (ner.task, ner.metric, ner.majority, ncc.metric) == ("ner", "entity F1", 0.0, "accuracy")
+    assert ner.items == {"train": 120, "validation": 24, "test": 30}
+    scores = [runs[f"random/ner/{seed}"][1]["score"] for seed in (1, 2)]
+    assert [seed.score for seed in ner.models[1].seeds] == scores
+    assert ner.models[1].mean == pytest.approx(sum(scores) / 2)
+    assert metrics["tasks"]["ner"]["random"]["mean"] == ner.models[1].mean
+    assert ner.comparison.difference == pytest.approx(ner.models[0].mean - ner.models[1].mean)
+    assert len(ner.published) == 4
+    assert not ner.published_comparable
+    assert ncc.published == ()
+    with (tmp_path / "results.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 8
+    assert {(row["task"], row["model"], row["seed"]): float(row["score"]) for row in rows} == {
+        (metrics["task"], metrics["model"], str(metrics["seed"])): metrics["score"] for _, metrics in runs.values()
+    }
+
+
+def test_gathering_refuses_a_missing_run_and_other_data(runs, evaluation, tmp_path):
+    settings = gathering_settings(evaluation)
+    inputs = {key: folder for key, (folder, _) in runs.items()}
+    with pytest.raises(StageError, match="pretrained/ner/2 was declared but is missing"):
+        EVALUATE.run(
+            settings, {key: inputs[key] for key in inputs if key != "pretrained/ner/2"}, tmp_path, no_progress
+        )
+    other = json.loads((inputs["random/ner/2"] / "scores.json").read_text(encoding="utf-8"))
+    other["data"]["sha256"] = "0"
+    (tmp_path / "scores.json").write_text(json.dumps(other), encoding="utf-8")
+    with pytest.raises(StageError, match="not made on the same data"):
+        EVALUATE.run(settings, inputs | {"random/ner/2": tmp_path}, tmp_path, no_progress)
+
+
+def test_one_model_alone_has_no_comparison(runs, tmp_path):
+    settings = GatheringSettings(models=("random",), seeds=(1,), tasks={"ncc": {"kind": "classification"}})
+    EVALUATE.run(settings, {"random/ncc/1": runs["random/ncc/1"][0]}, tmp_path, no_progress)
+    (task,) = Results.model_validate_json((tmp_path / "results.json").read_text(encoding="utf-8")).tasks
+    assert task.comparison is None
+    assert task.models[0].std is None
+
+
+def test_alignment_first_token_empty_and_truncated_words(tokenizer):
+    words = ["রবি", "\u200d", "আজ", "ঢাকা", "খুলনা"]
+    tags = ["B-PER", "O", "O", "B-LOC", "B-LOC"]
+    labels = ("O", "B-PER", "B-LOC")
+    whole = encode(Split([words], [tags]), labels, tokenizer, 16)
+    assert whole.first_tokens == [[1, NO_TOKEN, 3, 4, 6]]
+    assert whole.labels == [[IGNORED, 1, IGNORED, 0, 2, IGNORED, 2, IGNORED, IGNORED]]
+    assert (whole.truncated_items, whole.truncated_words, whole.words_without_tokens) == (0, 0, 1)
+    cut = encode(Split([words, ["আজ"]], [tags, ["O"]]), labels, tokenizer, 6)
+    assert cut.first_tokens == [[1, NO_TOKEN, 3, 4, NO_TOKEN], [1]]
+    assert len(cut.input_ids[0]) == 6
+    assert (cut.truncated_items, cut.truncated_words, cut.words_without_tokens) == (1, 1, 1)
+
+
+def test_words_without_prediction_count_as_o_against_full_gold(pretrained, evaluation, tmp_path):
+    task = evaluation.tasks["ner"]
+    lines_of_test = ["\u200d\tB-PER"] + [f"{WORDS['LOC'][0]}\tB-LOC"] * 8
+    (tmp_path / "test.conll").write_text("\n".join(lines_of_test), encoding="utf-8")
+    source = task.source.model_copy(update={"test": str(tmp_path / "test.conll")})
+    tuning = task.fine_tuning.model_copy(update={"max_length": 10, "epochs": 1})
+    changed = evaluation.model_copy(
+        update={"tasks": {"ner": task.model_copy(update={"source": source, "fine_tuning": tuning})}}
+    )
+    settings = seed_run_settings(changed, BERT)["pretrained/ner/1"]
+    metrics = STAGE.run(settings, {"checkpoint": pretrained}, tmp_path, no_progress)
+    (row,) = lines(tmp_path)
+    assert len(row["predicted"]) == 9
+    assert row["predicted"][0] == "O"
+    assert row["predicted"][5:] == ["O"] * 4
+    assert row["gold"][5:] == ["B-LOC"] * 4
+    assert (metrics["truncated_words"], metrics["words_without_tokens"], metrics["truncated_items"]) == (4, 1, 1)
+
+
+@pytest.mark.parametrize("kind", ["ner", "classification"])
+@pytest.mark.parametrize("shape", [BERT, ALBERT], ids=["bert", "albert"])
+def test_twins_share_the_head_and_differ_in_the_body(kind, shape, tokenizer, tmp_path):
+    objective = "mlm" if shape is BERT else "mlm+sop"
+    source = build_model(shape, tokenizer, objective, seed=7)
+    source.save_pretrained(tmp_path)
+    tuning = FineTuningSettings(max_length=16)
+
+    def build(seed: int, **where) -> dict[str, torch.Tensor]:
+        labels = ("O", "B-PER", "I-PER")
+        hardware = choose(tuning)
+        return build_classifier(kind, labels, tuning, hardware, seed, tokenizer=tokenizer, **where).state_dict()
+
+    ours, twin, other = build(1, checkpoint=tmp_path), build(1, shape=shape), build(2, shape=shape)
+    assert ours.keys() == twin.keys()
+    heads = [name for name in ours if name.startswith("classifier.")]
+    assert len(heads) == 2
+    for name in heads:
+        assert torch.equal(ours[name], twin[name])
+    assert not torch.equal(twin["classifier.weight"], other["classifier.weight"])
+    bodies = [name for name in ours if name.endswith("word_embeddings.weight") or "query.weight" in name]
+    assert bodies
+    for name in bodies:
+        assert torch.equal(ours[name], source.state_dict()[name])
+        assert not torch.equal(ours[name], twin[name])
+        assert not torch.equal(other[name], twin[name])
+
+
+def test_dropout_keeps_the_mean_and_is_seeded():
+    ones = torch.ones(400, 500, requires_grad=True)
+
+    def dropped(seed: int) -> torch.Tensor:
+        layer = torch.nn.Sequential(torch.nn.Dropout(0.25))
+        replace_dropout(layer, seed)
+        assert torch.equal(layer.eval()(ones), ones)
+        return layer.train()(ones)
+
+    values = dropped(1)
+    assert values.detach().unique().tolist() == pytest.approx([0.0, 1 / 0.75])
+    assert float((values == 0).float().mean()) == pytest.approx(0.25, abs=0.005)
+    values.sum().backward()
+    assert torch.equal(ones.grad, values.detach())
+    assert torch.equal(values, dropped(1))
+    assert not torch.equal(values, dropped(2))
+
+
+def test_a_checkpoint_without_a_body_is_refused(pretrained, tokenizer, tmp_path):
+    model = build_model(BERT, tokenizer, "mlm", seed=7)
+    kept = {name: weight for name, weight in model.state_dict().items() if "layer.1." not in name}
+    model.save_pretrained(tmp_path, state_dict=kept)
+    tuning = FineTuningSettings(max_length=16)
+    with pytest.raises(StageError, match=r"lacks \d+ weights, such as bert\.encoder\.layer\.1"):
+        build_classifier("ner", ("O", "B-X"), tuning, choose(tuning), 1, checkpoint=tmp_path, tokenizer=tokenizer)
+
+
+def test_more_tokens_than_positions_is_the_users_error(tokenizer):
+    tuning = FineTuningSettings(max_length=64)
+    with pytest.raises(UserError, match="max_length 64 is more than the model's 32 positions"):
+        build_classifier("ner", ("O", "B-X"), tuning, choose(tuning), 1, shape=BERT, tokenizer=tokenizer)
+
+
+def test_every_item_once_an_epoch_in_batches_of_like_length(tokenizer):
+    rng = random.Random(3)
+    sentences = [["আজ"] * rng.randint(1, 12) for _ in range(101)]
+    split = encode(Split(sentences, [["O"] * len(words) for words in sentences]), ("O", "B-X"), tokenizer, 16)
+    batches = list(_training_batches(split, 8, "1/1"))
+    assert sorted(item for batch in batches for item in batch) == list(range(101))
+    assert batches == list(_training_batches(split, 8, "1/1"))
+    assert batches != list(_training_batches(split, 8, "1/2"))
+    padded = sum(max(len(split.input_ids[item]) for item in batch) * len(batch) for batch in batches)
+    assert padded < 1.1 * sum(map(len, split.input_ids))
+
+
+def test_schedule_rises_and_falls_linearly():
+    factors = [schedule(step, 10, 0.2) for step in range(10)]
+    assert factors == pytest.approx([0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125])
+    assert [schedule(step, 2, 0.0) for step in range(2)] == [1.0, 0.5]
+
+
+def tuned(tokenizer, settings: FineTuningSettings, scores: list[float]):
+    sentences = [[WORDS["PER"][number % 3], "আজ"] for number in range(16)]
+    split = encode(Split(sentences, [["B-PER", "O"]] * 16), ("O", "B-PER", "I-PER"), tokenizer, 16)
+    hardware = choose(settings)
+    model = build_classifier("ner", ("O", "B-PER", "I-PER"), settings, hardware, 1, shape=BERT, tokenizer=tokenizer)
+    seen = iter(scores)
+    common = {"hardware": hardware, "pad_id": 0}
+    history = fine_tune(
+        model, split, split, settings, seed=1, score=lambda _: next(seen), progress=no_progress, **common
+    )
+    return history, predict(model, split, settings.batch_size, **common)[0]
+
+
+def test_the_epoch_of_the_best_score_is_kept(tokenizer):
+    settings = FineTuningSettings(epochs=4, batch_size=4, max_length=16, precision="fp32")
+    history, loss = tuned(tokenizer, settings, [0.1, 0.9, 0.3, 0.2])
+    assert history.best is history.epochs[1]
+    assert loss == pytest.approx(history.epochs[1].validation_loss, abs=1e-6)
+    assert loss != pytest.approx(history.epochs[3].validation_loss, abs=1e-6)
+
+
+def test_early_stopping_looks_at_the_loss_and_the_threshold(tokenizer):
+    settings = FineTuningSettings(
+        epochs=9, batch_size=4, max_length=16, patience=2, threshold=10.0, learning_rate=1e-4, precision="fp32"
+    )
+    history, loss = tuned(tokenizer, settings, [0.0] * 9)
+    assert len(history.epochs) == 3  # the first counts as a fall from infinity, the next two fall too little
+    assert history.best is min(history.epochs, key=lambda epoch: epoch.validation_loss)
+    assert loss == pytest.approx(history.best.validation_loss, abs=1e-6)
+
+
+def test_a_loss_that_is_not_a_number_ends_training_and_is_marked(tokenizer, monkeypatch):
+    monkeypatch.setattr("eval.fine_tuning.cross_entropy", lambda logits, labels, **_: logits.sum() * math.nan)
+    history, _ = tuned(tokenizer, FineTuningSettings(epochs=3, max_length=16), [0.0] * 3)
+    assert history.diverged
+    assert len(history.epochs) == 1
+    assert history.best is None
+    assert history.as_json()[0]["training_loss"] is None
+
+
+def test_the_test_split_is_predicted_once(pretrained, evaluation, tmp_path, monkeypatch):
+    import eval.fine_tuning
+
+    predicted = []
+    monkeypatch.setattr(
+        eval.fine_tuning,
+        "predict",
+        lambda model, split, *rest, **more: predicted.append(len(split)) or predict(model, split, *rest, **more),
+    )
+    settings = seed_run_settings(evaluation, BERT)["pretrained/ncc/1"]
+    STAGE.run(settings, {"checkpoint": pretrained}, tmp_path, no_progress)
+    assert predicted == [24, 24, 30]

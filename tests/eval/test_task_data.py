@@ -1,0 +1,312 @@
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from eval.conll import read_conll
+from eval.data import check, load_task
+from eval.settings import EvaluationSettings, FineTuningSettings, TaskSettings
+from eval.tables import Fields, csv_rows, hub_splits, labelled_texts, labelled_words
+from tasks.contract import UserError
+
+SHARED = Path(__file__).parents[2].parent / "shared/data"
+NEWS = ("kolkata", "state", "national", "sports", "entertainment", "international")
+COMMIT = "0" * 40
+WIKIANN = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared real data is not here")
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def files_task(kind: str, train: Path, other: Path | None = None, labels=None, **source) -> TaskSettings:
+    other = other or train
+    paths = {"train": str(train), "validation": str(other), "test": str(other)}
+    return TaskSettings(kind=kind, source={"kind": "files", **paths, **source}, labels=labels)
+
+
+def test_conll_dialects_of_one_file_read_alike(tmp_path):
+    wanted = ([["ঢাকা", "শহর"], ["#", "রবি"]], [["B-LOC", "O"], ["O", "B-PER"]])
+    plain = "ঢাকা\tB-LOC\nশহর\tO\n\n#\tO\nরবি\tB-PER\n"
+    dialects = {
+        "plain": plain,
+        "spaces": plain.replace("\t", " "),
+        "windows": "\ufeff" + plain.replace("\n", "\r\n"),
+        "no final newline": plain.rstrip("\n"),
+        "blank lines": "\n\n" + plain.replace("\n\n", "\n \n\n"),
+        "comments": "# id = 1\n#newdoc\n" + plain.replace("\n\n", "\n\n# text = রবি B-PER\n"),
+        "docstart": "-DOCSTART- -X- O O\n\n" + plain,
+        "language prefix": plain.replace("ঢাকা", "bn:ঢাকা")
+        .replace("শহর", "bn:শহর")
+        .replace("#", "bn:#")
+        .replace("রবি", "bn:রবি"),
+    }
+    for name, text in dialects.items():
+        assert read_conll(write(tmp_path / "a.conll", text)) == wanted, name
+    columns = "1\tঢাকা\tB-LOC\t-\n2\tশহর\tO\t-\n\n1\t#\tO\t-\n2\tরবি\tB-PER\t-\n"
+    assert read_conll(write(tmp_path / "b.conll", columns), token_column=1, tag_column=2) == wanted
+
+
+def test_a_prefix_that_some_words_lack_is_kept(tmp_path):
+    words, _ = read_conll(write(tmp_path / "a.conll", "bn:ক O\nhttp://x O\n"))
+    assert words == [["bn:ক", "http://x"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("ক\tO\nখ\n", 2, "has no tag"),
+        ("ক\tO\n\nখ\tPER\n", 3, "not IOB2"),
+        ("ক\tO\nখ\tB-GPE\n", 2, "unknown label 'B-GPE'"),
+        ("ক\tO\n\tO\n", 2, "word is empty"),
+        (b"\xe0\xa6\x95\tO\n\xff\tO\n", 2, "not UTF-8"),
+        ("ক\tO\n#tag\n", 2, "has no tag"),
+    ],
+)
+def test_bad_conll_names_file_and_line(tmp_path, text, line, says):
+    path = write(tmp_path / "bad.conll", text)
+    with pytest.raises(UserError) as error:
+        read_conll(path, labels=WIKIANN)
+    assert str(error.value).startswith(f"{path}:{line}: ")
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_too_few_columns(tmp_path):
+    path = write(tmp_path / "a.conll", "ক\tO\n")
+    with pytest.raises(UserError, match=r"a\.conll:1: 2 columns are too few"):
+        read_conll(path, token_column=1, tag_column=2)
+
+
+def test_labels_are_those_of_the_training_split_and_others_are_errors(tmp_path):
+    train = write(tmp_path / "train.conll", "ক\tB-PER\nখ\tO\n\nগ\tB-LOC\n")
+    other = write(tmp_path / "test.conll", "ক\tI-PER\n")
+    assert load_task(files_task("ner", train, other)).labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    strange = write(tmp_path / "strange.conll", "ক\tO\n\nখ\tB-ORG\n")
+    with pytest.raises(UserError, match=r"strange\.conll:3: unknown label 'B-ORG'"):
+        load_task(files_task("ner", train, strange))
+
+
+def test_an_empty_split(tmp_path):
+    train, empty = write(tmp_path / "train.conll", "ক\tB-PER\n"), write(tmp_path / "empty.conll", "\n")
+    with pytest.raises(UserError, match=r"empty\.conll: the validation split is empty"):
+        load_task(files_task("ner", train, empty))
+
+
+def test_a_single_class_is_an_error(tmp_path):
+    path = write(tmp_path / "a.csv", "label,text\nx,ক\nx,খ\n")
+    with pytest.raises(UserError, match="only one label, 'x'"):
+        load_task(files_task("classification", path))
+
+
+def test_csv_with_header_and_official_form_without(tmp_path):
+    header = write(tmp_path / "a.csv", 'topic,id,body\nb,1,"ক, ""খ""\nগ"\na,2,ঘ\n')
+    data = load_task(files_task("classification", header, text_field="body", label_field="topic"))
+    assert data.labels == ("a", "b")
+    assert data.splits["test"].inputs == ['ক, "খ"\nগ', "ঘ"]
+    assert data.splits["test"].labels == ["b", "a"]
+    bare = write(tmp_path / "b.csv", 'b,"ক\nখ"\na,গ\n')
+    data = load_task(files_task("classification", bare, labels=("b", "a")))
+    assert data.labels == ("b", "a")
+    assert data.splits["train"].inputs == ["ক\nখ", "গ"]
+    tsv = write(tmp_path / "c.tsv", "text\tlabel\nক, খ\ta\nগ\tb\n")
+    assert load_task(files_task("classification", tsv)).splits["train"].inputs == ["ক, খ", "গ"]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "place", "says"),
+    [
+        ("topic,text\na,ক\n", None, ":1: ", "no columns 'text' and 'label'"),
+        ("a,ক\nb,খ\n", None, ":1: ", "give labels"),
+        ("label,text\na,ক\nbb,খ\n", ("a", "b"), ":3: ", "unknown label 'bb'; did you mean 'b'?"),
+        ('label,text\na,"ক\nখ"\nb\n', None, ":4: ", "1 columns instead of 2"),
+        ('label,text\na,"ক\n', None, ":2: ", "not a valid table"),
+        ("label,text\na,ক,খ\n", None, ":2: ", "3 columns instead of 2"),
+        (b"label,text\na,\xff\n", None, ":2: ", "not UTF-8"),
+    ],
+)
+def test_bad_csv_names_file_and_line(tmp_path, text, labels, place, says):
+    path = write(tmp_path / "bad.csv", text)
+    with pytest.raises(UserError) as error:
+        load_task(files_task("classification", path, labels=labels))
+    assert f"{path}{place}" in str(error.value)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ('{"tokens": ["a"], "ner_tags": [0, 1]}', ":2: 1 words but 2 tags"),
+        ('{"tokens": ["a"], "ner_tags": [7]}', ":2: label 7 is not a number from 0 to 6"),
+        ('{"tokens": ["a"]}', ":2: no value 'ner_tags'"),
+        ('{"tokens": "a", "ner_tags": [0]}', ":2: 'tokens' is a str, not a list"),
+        ('{"tokens": ["a"], "ner_tags": [0]', ":2: not JSON"),
+        ("[1]", ":2: a list, not a JSON object"),
+        ('{"tokens": ["a"], "ner_tags": [true]}', ":2: label True is neither"),
+    ],
+)
+def test_bad_json_lines_name_file_and_line(tmp_path, row, says):
+    path = write(tmp_path / "bad.jsonl", f'{{"tokens": ["a", "b"], "ner_tags": [1, "O"]}}\n{row}\n')
+    with pytest.raises(UserError) as error:
+        load_task(files_task("ner", path, labels=WIKIANN))
+    assert f"{path}{says}" in str(error.value)
+
+
+def test_numbers_without_names_need_labels(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": 1}\n')
+    with pytest.raises(UserError, match="give the task's labels in the order of their ids"):
+        load_task(files_task("classification", path))
+    assert load_task(files_task("classification", path, labels=("x", "y"))).splits["test"].labels == ["y"]
+
+
+@pytest.fixture
+def hub_copy(tmp_path):
+    """A folder as the hub has it: README with the configuration, Parquet files with label names in the schema."""
+    import datasets
+
+    features = datasets.Features(
+        {
+            "tokens": datasets.List(datasets.Value("string")),
+            "ner_tags": datasets.List(datasets.ClassLabel(names=list(WIKIANN))),
+            "langs": datasets.List(datasets.Value("string")),
+        }
+    )
+    rows = {"tokens": [["ঢাকা", "শহর"], ["রবি"]], "ner_tags": [[5, 0], [1]], "langs": [["bn", "bn"], ["bn"]]}
+    lines = ["---", "configs:", "- config_name: bn", "  data_files:"]
+    for split in ("train", "validation", "test"):
+        path = tmp_path / f"hub/bn/{split}-00000-of-00001.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(path)
+        lines += [f"  - split: {split}", f"    path: bn/{split}-*"]
+    write(tmp_path / "hub/README.md", "\n".join([*lines, "---", ""]))
+    return tmp_path / "hub"
+
+
+def test_hub_layout_and_its_parquet_files(hub_copy, tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    fields = Fields("tokens", "ner_tags")
+    splits = hub_splits(str(hub_copy), "bn", COMMIT, fields)
+    by_files = hub_splits(str(hub_copy), "bn", COMMIT, fields, "bn/{split}-*.parquet")
+    for split, rows in splits.items():
+        assert [row for _, row in by_files[split].rows] == [row for _, row in rows.rows] != []
+        assert by_files[split].names == rows.names
+    splits = hub_splits(str(hub_copy), "bn", COMMIT, fields)
+    assert splits["train"].names == WIKIANN
+    wanted = ([["ঢাকা", "শহর"], ["রবি"]], [["B-LOC", "O"], ["B-PER"]])
+    assert labelled_words(splits["test"], fields, WIKIANN) == wanted
+    with pytest.raises(UserError, match="are not those of the data set"):
+        labelled_words(splits["test"], fields, sorted(WIKIANN))
+    with pytest.raises(UserError, match="no column 'tags' among 'tokens', 'ner_tags'"):
+        hub_splits(str(hub_copy), "bn", COMMIT, Fields("tokens", "tags"))
+    file = hub_copy / "bn/train-00000-of-00001.parquet"
+    data = load_task(files_task("ner", file, labels=WIKIANN))
+    assert (data.splits["train"].inputs, data.splits["train"].labels) == wanted
+    assert data.facts()["items"] == {"train": 2, "validation": 2, "test": 2}
+
+
+def test_bad_parquet(tmp_path):
+    path = write(tmp_path / "a.parquet", "no parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: not a Parquet file"):
+        load_task(files_task("classification", path))
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a"]}), path)
+    with pytest.raises(UserError, match="no column 'label'"):
+        load_task(files_task("classification", path))
+
+
+def test_several_files_of_a_split(tmp_path):
+    for name in "ab":
+        write(tmp_path / f"{name}.jsonl", json.dumps({"text": name, "label": name}) + "\n")
+    data = load_task(files_task("classification", tmp_path / "*.jsonl"))
+    assert data.splits["train"].inputs == ["a", "b"]
+
+
+def test_check_finds_what_is_wrong_before_anything_runs(tmp_path):
+    good = write(tmp_path / "a.conll", "ক\tO\n")
+
+    def checked(task: TaskSettings, **changes) -> None:
+        check(EvaluationSettings(tasks={"t": task.model_copy(update=changes)}))
+
+    checked(files_task("ner", good))
+    with pytest.raises(UserError, match=r"evaluation\.tasks\.t\.source\.validation: .*nowhere"):
+        checked(files_task("ner", good, tmp_path / "nowhere.conll"))
+    with pytest.raises(UserError, match="no table 'wikiann'; known are wikiann-bn, soham-ncc"):
+        checked(files_task("ner", good), published="wikiann")
+    with pytest.raises(UserError, match="format conll is for NER"):
+        checked(files_task("classification", good))
+    with pytest.raises(UserError, match="must be a number in a CoNLL file"):
+        checked(files_task("ner", good, tag_column="ner_tags"))
+    with pytest.raises(UserError, match="csv holds no lists of words"):
+        checked(files_task("ner", write(tmp_path / "a.csv", "x")))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"labels": ["O", "PER"]}, "'PER' is not an IOB2 tag"),
+        ({"labels": ["B-PER", "I-PER"]}, "the tag O is missing"),
+        ({"labels": ["O", "I-PER"]}, "but not 'B-PER'"),
+        ({"labels": ["O", "B-X", "O"]}, "not distinct"),
+        ({"source": {"kind": "hub", "dataset": "a/b", "revision": "main"}}, "should match pattern"),
+        ({"source": {"kind": "sample"}, "labels": ["O", "B-X"]}, "labels of its own"),
+        ({"source": {"kind": "web"}}, "does not match any of the expected tags"),
+    ],
+)
+def test_settings_that_cannot_be(change, says):
+    source = {"kind": "files", "train": "a", "validation": "b", "test": "c"}
+    with pytest.raises(ValueError, match=says):
+        TaskSettings.model_validate({"kind": "ner", "source": source, **change})
+
+
+def test_seeds():
+    task = {"t": {"kind": "ner", "source": {"kind": "sample"}}}
+    assert EvaluationSettings(seeds=3, tasks=task).seed_list == (1, 2, 3)
+    assert EvaluationSettings(seeds=[7, 5], tasks=task).seed_list == (7, 5)
+    for bad in (0, [1, 1], [], [-1], "x"):
+        with pytest.raises(ValueError, match="seeds"):
+            EvaluationSettings(seeds=bad, tasks=task)
+    with pytest.raises(ValueError, match="no effect without patience"):
+        FineTuningSettings(threshold=0.01)
+
+
+@shared
+def test_genuine_rows_of_the_official_layouts():
+    for split in ("train", "dev", "test"):
+        words, tags = read_conll(SHARED / f"formats/wikiann_bn/{split}", labels=WIKIANN)
+        assert not any(word.startswith("bn:") for sentence in words for word in sentence)
+        assert [len(sentence) for sentence in words] == [len(sentence) for sentence in tags]
+    words, tags = read_conll(SHARED / "formats/wikiann_bn/test")
+    assert (words[0], tags[0]) == (["উরুগুয়ে", "জাতীয়", "ফুটবল", "দল"], ["B-ORG", "I-ORG", "I-ORG", "I-ORG"])
+    fields = Fields("text", "label")
+    texts, labels = labelled_texts(
+        csv_rows(SHARED / "formats/soham_sna_bn/bn-train.csv", fields, ",", NEWS), fields, NEWS
+    )
+    assert labels[0] == "entertainment"
+    assert len(texts[0]) > 300
+    assert set(labels) <= set(NEWS)
+    words, tags = read_conll(SHARED / "ner/en/en_ewt-ud-dev.iob2", token_column=1, tag_column=2)
+    assert len(words) == 2001
+    words, _ = read_conll(SHARED / "formats/indicglue_wiki-ner_bn/bn-test.txt")
+    assert words[0] == ["নিকলাইয়েভিচ", "তল্‌স্তোয়"]
+
+
+@shared
+def test_the_shared_data_has_its_documented_sizes():
+    ner = {split: str(SHARED / f"ner/bn/{split}.conll") for split in ("train", "validation", "test")}
+    data = load_task(TaskSettings(kind="ner", source={"kind": "files", **ner}, labels=WIKIANN))
+    assert data.facts()["items"] == {"train": 10000, "validation": 1000, "test": 1000}
+    poets = {name: str(SHARED / f"classification/bn-poets/{name}.csv") for name in ("train", "validation", "test")}
+    data = load_task(TaskSettings(kind="classification", source={"kind": "files", **poets}))
+    assert data.facts()["items"] == {"train": 2252, "validation": 277, "test": 264}
+    assert len(data.labels) == 4
+
+
+def test_the_sample_has_the_sizes_asked_for():
+    for kind, labels in (("ner", WIKIANN), ("classification", 6)):
+        source = {"kind": "sample", "train": 30, "validation": 10, "test": 20}
+        data = load_task(TaskSettings(kind=kind, source=source))
+        assert data.facts()["items"] == {"train": 30, "validation": 10, "test": 20}
+        assert data.labels == labels or len(data.labels) == labels
