@@ -1,0 +1,88 @@
+"""The chain as a graph: which stages a recipe asks for, with which settings, reading which artifacts.
+
+corpus -> tokenizer -> pack -> pretrain -> seed runs (model x task x seed) -> evaluate -> report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from eval.gathering import STAGE as EVALUATE
+from eval.gathering import gathering_settings
+from eval.report import STAGE as REPORT
+from eval.report import ReportSettings
+from eval.seed_run import STAGE as SEED_RUN
+from eval.seed_run import seed_run_settings
+from flows.recipe import Recipe
+from tasks.contract import Settings, Stage
+from tasks.corpus import STAGE as CORPUS
+from tasks.packing import STAGE as PACK
+from tasks.pretraining.settings import PretrainSettings
+from tasks.pretraining.stage import STAGE as PRETRAIN
+from tasks.tokenizer_training import STAGE as TOKENIZER
+
+STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
+"""What a user can select, in order; the seed runs belong to ``evaluate``."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One result to make: a stage with its settings and the nodes whose artifacts it reads, by input name."""
+
+    name: str
+    stage: Stage
+    settings: Settings
+    inputs: dict[str, str]
+
+    @property
+    def group(self) -> str:
+        """The selectable stage that this node belongs to."""
+        return "evaluate" if self.stage.name == SEED_RUN.name else self.stage.name
+
+
+def nodes_of(recipe: Recipe) -> list[Node]:
+    """The recipe's nodes in an order in which each one comes after its inputs."""
+    nodes = [
+        Node("corpus", CORPUS, recipe.corpus, {}),
+        Node("tokenizer", TOKENIZER, recipe.tokenizer, {"corpus": "corpus"}),
+        Node("pack", PACK, recipe.packing, {"corpus": "corpus", "tokenizer": "tokenizer"}),
+        Node(
+            "pretrain",
+            PRETRAIN,
+            PretrainSettings(model=recipe.model, pretraining=recipe.pretraining),
+            {"tokenizer": "tokenizer", "pack": "pack"},
+        ),
+    ]
+    seed_runs = {
+        name: Node(
+            f"seed-run/{name}",
+            SEED_RUN,
+            settings,
+            {"checkpoint": "pretrain"} if settings.model == "pretrained" else {"tokenizer": "tokenizer"},
+        )
+        for name, settings in seed_run_settings(recipe.evaluation, recipe.model).items()
+    }
+    gathering = gathering_settings(recipe.evaluation)
+    report = ReportSettings(
+        recipe_name=recipe.name, description=recipe.description, recipe=recipe.model_dump(mode="json")
+    )
+    return [
+        *nodes,
+        *seed_runs.values(),
+        Node("evaluate", EVALUATE, gathering, {name: node.name for name, node in seed_runs.items()}),
+        Node("report", REPORT, report, {name: name for name in STAGES[:-1]}),
+    ]
+
+
+def needed_by(nodes: Iterable[Node], names: Iterable[str]) -> set[str]:
+    """The names of all nodes that the given ones read, directly or through others."""
+    inputs = {node.name: list(node.inputs.values()) for node in nodes}
+    needed: set[str] = set()
+    waiting = [name for start in names for name in inputs[start]]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += inputs[name]
+    return needed
