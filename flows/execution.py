@@ -1,0 +1,231 @@
+"""Carrying out a plan: node by node, with the lock, the store and the stage's own function. No Prefect here.
+
+`run_chain` hands every node to ``run_node(node, work)``; ``work(progress)`` does everything that has to be done for
+it. So whoever shows or reports runs (the terminal, Prefect) wraps the work and cannot change it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from eval.data import check as check_tasks
+from flows.graph import Node, nodes_of
+from flows.plan import Selection, Step, make_plan
+from flows.recipe import Recipe, load_recipe
+from tasks import durable, locks
+from tasks.contract import Progress, UserError
+from tasks.corpus import check as check_corpus
+from tasks.identity import fingerprint_of
+from tasks.record import Damaged, Input, Record
+from tasks.store import Building, Store
+
+logger = logging.getLogger("sahajflow")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for: the same for the command line, a Prefect flow and a schedule."""
+
+    recipe: str
+    only: str | None = None
+    from_: str | None = None
+    until: str | None = None
+    force: tuple[str, ...] = ()
+    set_: tuple[str, ...] = ()
+    store: str | None = None
+    workers: int | None = None
+    verify: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, for another process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Options:
+        """The inverse of :meth:`to_json`."""
+        return cls(**{**values, "force": tuple(values["force"]), "set_": tuple(values["set_"])})
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """How one node ended."""
+
+    name: str
+    action: Literal["ran", "reused"]
+    path: Path
+    record: Record
+    seconds: float
+
+
+Work = Callable[[Progress], StageOutcome]
+RunNode = Callable[[Node, Work], StageOutcome]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked recipe with its plan."""
+
+    recipe: Recipe
+    store: Store
+    steps: list[Step]
+    inputs: list[Step]
+    options: Options
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that was asked for exists already."""
+        return all(step.action == "reuse" for step in self.steps)
+
+
+def prepare(options: Options) -> Prepared:
+    """Load the recipe and plan; reads only.
+
+    Raises:
+        UserError: anything that the user has to mend first.
+    """
+    recipe = load_recipe(options.recipe, options.set_)
+    check_corpus(recipe.corpus)
+    check_tasks(recipe.evaluation)
+    store = Store(options.store)
+    selection = Selection(options.only, options.from_, options.until, options.force)
+    steps, inputs = make_plan(nodes_of(recipe), store, selection, verify=options.verify)
+    return Prepared(recipe, store, steps, inputs, options)
+
+
+def blocked(prepared: Prepared) -> str | None:
+    """Why the plan cannot be carried out on this machine, in one line; None if it can."""
+    from tasks.pretraining.engines import check_engine
+    from tasks.pretraining.settings import PretrainSettings
+
+    for step in prepared.steps:
+        if isinstance(step.node.settings, PretrainSettings) and step.action != "reuse":
+            return check_engine(step.node.settings)
+    return None
+
+
+def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
+    """Do what the plan says, in order; the first stage that fails ends the run.
+
+    Raises:
+        UserError: the user's input is wrong, found before or while a stage reads it.
+        Exception: whatever a stage raised. Its work folder stays, and the next run goes on from it.
+    """
+    prepared = prepare(options)
+    if reason := blocked(prepared):
+        raise UserError(reason)
+    set_workers(options.workers)
+    return carry_out(prepared.steps, prepared.inputs, prepared.store, run_node)
+
+
+def carry_out(steps: list[Step], inputs: list[Step], store: Store, run_node: RunNode) -> list[StageOutcome]:
+    """Work through a plan.
+
+    Args:
+        steps: what to do, in order.
+        inputs: what the steps read and is not among them; all of it exists.
+        store: where it was planned for.
+        run_node: called for each step.
+    """
+    if any(step.action != "reuse" for step in steps):
+        store.create()
+    outcomes: dict[str, StageOutcome] = {}
+    for step in inputs:
+        assert step.path is not None
+        assert step.record is not None
+        outcomes[step.node.name] = StageOutcome(step.node.name, "reused", step.path, step.record, 0.0)
+    for step in steps:
+        outcomes[step.node.name] = run_node(step.node, _work(step, outcomes, store))
+    return [outcomes[step.node.name] for step in steps]
+
+
+def set_workers(workers: int | None) -> None:
+    """The one setting for threads: OpenMP's, torch's and the tokenizers' follow it.
+
+    Takes effect when it is called before those libraries start their threads. Default: the cores that this process
+    may use.
+    """
+    count = workers or len(os.sched_getaffinity(0))
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"):
+        os.environ[name] = str(count)
+    # Threads that wait by spinning take the core from those that have work: on two busy cores a step of 0.5 s took 5.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def _work(step: Step, outcomes: dict[str, StageOutcome], store: Store) -> Work:
+    def work(progress: Progress) -> StageOutcome:
+        started = time.time()
+        node = step.node
+        inputs = {name: outcomes[source] for name, source in node.inputs.items()}
+        digests = {name: outcome.record.digest for name, outcome in inputs.items()}
+        building = Building(
+            node.stage,
+            fingerprint_of(node.stage, step.identity, digests),
+            step.identity,
+            {
+                name: Input(path=outcome.path.relative_to(store.root).as_posix(), digest=outcome.record.digest)
+                for name, outcome in inputs.items()
+            },
+        )
+        folders = {name: outcome.path for name, outcome in inputs.items()}
+        path = store.artifact(node.stage.name, building.fingerprint)
+        record = None if step.forced else _standing(store, building, repair=False)
+        action: Literal["ran", "reused"] = "reused"
+        if record is None:
+            with locks.held(store.lock(node.stage.name, building.fingerprint), _say_who(node.name)):
+                record = None if step.forced else _standing(store, building, repair=True)
+                if record is None:
+                    record = _build(step, building, folders, store, progress)
+                    action = "ran"
+        return StageOutcome(node.name, action, path, record, round(time.time() - started, 3))
+
+    return work
+
+
+def _standing(store: Store, building: Building, *, repair: bool) -> Record | None:
+    """The finished result, if there is one; with ``repair`` (under the lock) a damaged one goes to the trash."""
+    try:
+        return store.look(building.stage.name, building.fingerprint)
+    except Damaged as damage:
+        if repair:
+            place = store.discard(store.artifact(building.stage.name, building.fingerprint))
+            logger.warning("%s was damaged (%s): moved to %s, built again", building.stage.name, damage, place)
+        return None
+
+
+def _build(step: Step, building: Building, inputs: dict[str, Path], store: Store, progress: Progress) -> Record:
+    started = time.time()
+    work = store.work(building.stage.name, building.fingerprint)
+    if step.forced:
+        # What an earlier forced run left would make "again from the beginning" untrue.
+        durable.remove(work)
+    if store.finished_work(building):
+        return store.publish(building, replace=step.forced)
+    store.open_work(building)
+    try:
+        metrics = building.stage.run(step.node.settings, inputs, work, progress)
+    except UserError:
+        # Nothing that came of wrong input is worth going on from.
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    return store.finish(building, metrics, started, replace=step.forced)
+
+
+def _say_who(name: str) -> Callable[[dict[str, Any]], None]:
+    def say(holder: dict[str, Any]) -> None:
+        minutes = (time.time() - holder["started"]) / 60
+        logger.info(
+            "%s: waiting for process %s on %s, which has been at it for %.0f min",
+            name,
+            holder["pid"],
+            holder["host"],
+            minutes,
+        )
+
+    return say

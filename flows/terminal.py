@@ -1,0 +1,149 @@
+"""What a person at a terminal sees: one line a stage, with a bar and the time left; plain lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.text import Text
+
+from flows.execution import StageOutcome, Work
+from flows.graph import Node
+
+PLAIN_SECONDS = 10.0
+"""Without a terminal (a log file, CI) a line this often shows that the stage is alive."""
+
+
+def duration(seconds: float) -> str:
+    """``42 s``, ``3 min 05 s`` or ``2 h 10 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+class Estimate:
+    """Time left from the pace since the first call: a resumed stage starts above 0, and that part took no time."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None
+
+    def left(self, done: float, total: float) -> float | None:
+        """Seconds left, or None while nothing can be said."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (now, done)
+        start, first = self._first
+        if done <= first or total <= 0:
+            return None
+        return (now - start) / (done - first) * (total - done)
+
+
+class _Left(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        left = task.fields.get("left")
+        return Text("" if left is None else f"{duration(left)} left", style="cyan")
+
+
+def show_logs(console: Console) -> None:
+    """Send the stages' log lines to the terminal, above the bars."""
+    handler: logging.Handler = (
+        RichHandler(console=console, show_time=False, show_path=False, show_level=False, markup=False)
+        if console.is_terminal
+        else logging.StreamHandler(sys.stderr)
+    )
+    handler.setFormatter(logging.Formatter("  %(message)s"))
+    for name in ("sahajflow", "flows", "tasks", "eval"):
+        log = logging.getLogger(name)
+        log.handlers = [handler]
+        log.setLevel(logging.INFO)
+        log.propagate = False
+
+
+class Terminal:
+    """Shows nodes while they are worked on. :meth:`run_node` is a `RunNode` for `run_chain`."""
+
+    def __init__(self, console: Console, seed_runs: int):
+        self._console = console
+        self._seed_runs = seed_runs
+        self._seed_run = 0
+
+    def run_node(self, node: Node, work: Work) -> StageOutcome:
+        """Do the work with a bar while it goes on, and leave one line when it is done."""
+        label = self._label(node)
+        with self.progress(label) as progress:
+            outcome = work(progress)
+        how = "reused" if outcome.action == "reused" else duration(outcome.seconds)
+        self._console.print(f"[green]✓[/] {label:<34} {how:>12}   [dim]{_gist(outcome)}[/]", highlight=False)
+        return outcome
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Callable[..., None]]:
+        """A progress callback for one stage that draws a bar, or prints a line now and then."""
+        estimate = Estimate()
+        if not self._console.is_terminal:
+            last = [time.monotonic()]
+
+            def line(done: float, total: float, *, unit: str = "", note: str = "") -> None:
+                left = estimate.left(done, total)
+                if time.monotonic() - last[0] >= PLAIN_SECONDS:
+                    last[0] = time.monotonic()
+                    rest = f", {duration(left)} left" if left is not None else ""
+                    self._console.print(
+                        f"  {label}: {done:,.0f} of {total:,.0f} {unit}{rest}  {note}", highlight=False
+                    )
+
+            yield line
+            return
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description:<34}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
+            _Left(),
+            TextColumn("[dim]{task.fields[note]}[/]"),
+            console=self._console,
+            transient=True,
+            refresh_per_second=4,
+        ) as bars:
+            task = bars.add_task(label, total=1, unit="", note="", left=None)
+
+            def bar(done: float, total: float, *, unit: str = "", note: str = "") -> None:
+                left = estimate.left(done, total)
+                bars.update(task, completed=done, total=total, unit=unit, note=note, left=left)
+
+            yield bar
+
+    def _label(self, node: Node) -> str:
+        if not node.name.startswith("seed-run/"):
+            return node.name
+        self._seed_run += 1
+        model, task, seed = node.name.removeprefix("seed-run/").rsplit("/", 2)
+        return f"{model} {task}, seed {seed} ({self._seed_run}/{self._seed_runs})"
+
+
+def _gist(outcome: StageOutcome) -> str:
+    """The few figures of a stage that tell a person whether it went well."""
+    metrics = outcome.record.metrics
+    stage = outcome.record.stage
+    if stage == "corpus":
+        return f"{metrics.get('documents', 0):,} documents, {metrics.get('bytes', 0) / 1e6:,.1f} MB"
+    if stage == "tokenizer":
+        return f"{metrics.get('entries', 0):,} entries, {metrics.get('tokens_per_word', 0):.2f} tokens per word"
+    if stage == "pack":
+        train = metrics.get("splits", {}).get("train", {})
+        return f"{train.get('tokens_in', 0):,} tokens in {train.get('blocks', 0):,} blocks"
+    if stage == "pretrain":
+        loss, entropy = metrics.get("validation_loss"), metrics.get("unigram_entropy")
+        return "" if loss is None or entropy is None else f"validation loss {loss:.2f} (unigram entropy {entropy:.2f})"
+    if stage == "seed-run":
+        return f"{metrics.get('metric', 'score')} {100 * metrics.get('score', 0):.2f} %"
+    return ""

@@ -1,0 +1,150 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.command_line import STAGES, main
+from flows.graph import STAGES as GRAPH_STAGES
+
+HEAVY = ("torch", "transformers", "datasets", "prefect", "hivemind", "tokenizers", "pyarrow", "sklearn", "numpy")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SAHAJFLOW_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_stages_are_those_of_the_graph() -> None:
+    # Repeated in the command line so that --help need not import the stages.
+    assert STAGES == GRAPH_STAGES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "forbidden"),
+    [
+        (["--help"], (*HEAVY, "pydantic", "yaml", "rich")),
+        (["plan", "demo"], HEAVY),
+        (["recipes"], HEAVY),
+    ],
+)
+def test_quick_commands_import_nothing_heavy(arguments: list[str], forbidden: tuple[str, ...]) -> None:
+    code = (
+        "import sys\n"
+        "from flows.command_line import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "print('IMPORTED', *sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, *arguments], capture_output=True, text=True, check=True, env=os.environ
+    )
+    imported = done.stdout.rpartition("IMPORTED")[2].split()
+    assert set(imported) & set(forbidden) == set()
+
+
+def test_plan_of_an_empty_store_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "demo"]) == 0
+    assert "corpus" in capsys.readouterr().out
+    assert not home.exists()
+
+
+def test_plan_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "demo", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)
+    assert [step["stage"] for step in steps if not step["stage"].startswith("seed-run/")] == list(STAGES)
+    assert steps[0]["action"] == "run"
+    assert {step["action"] for step in steps[1:]} <= {"wait"}
+
+
+@pytest.mark.parametrize("recipe", ["sahajbert", "bert-gaudi"])
+def test_engine_that_is_not_here_is_said_by_plan_and_refused_by_run(
+    recipe: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", recipe]) == 0
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "pretraining.engine=local" in warning
+    assert main(["run", recipe]) == 2
+    assert capsys.readouterr().err.splitlines() == [warning]
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "dmeo"], "dmeo: no such recipe; did you mean demo?"),
+        (["run", "demo", "--set", "packing.sequence_lenght=1"], "packing.sequence_lenght: unknown key; did you mean"),
+        (["run", "demo", "--set", "pretraining.steps=many"], "pretraining.steps: 'many'"),
+        (["run", "demo", "--only", "report"], "report needs the result of corpus"),
+        (["run", "demo", "--only", "pack", "--until", "report"], "--until does not go with --only"),
+        (["run", "demo", "--until", "pack", "--force", "report"], "--force report: is not among"),
+        (["run", "no/such.yaml"], "no/such.yaml: no such file"),
+        (["report", "demo"], "has no up-to-date report"),
+    ],
+)
+def test_wrong_input_is_one_line_and_status_2(
+    arguments: list[str], told: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "demo", "--only", "packing"], ["fly"], ["run", "demo", "--workers", "0"]]
+)
+def test_wrong_arguments_are_status_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+
+
+def recipe_over(path: Path, tmp_path: Path) -> str:
+    recipe = tmp_path / "own.yaml"
+    demo = Path(__file__).parents[2] / "flows" / "recipes" / "demo.yaml"
+    import yaml
+
+    data = yaml.safe_load(demo.read_text(encoding="utf-8"))
+    data["corpus"] = {"sources": [{"kind": "files", "paths": [str(path)]}]}
+    recipe.write_text(yaml.safe_dump(data), encoding="utf-8")
+    return str(recipe)
+
+
+def test_missing_corpus_file_is_found_by_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", recipe_over(tmp_path / "none.txt", tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "none.txt" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"", "corpus"), (b"\n \n", "corpus"), ("ঠিক\n".encode() + b"\xff\xfe\n", "UTF-8")],
+)
+def test_corpus_that_cannot_be_used_leaves_nothing_half_written(
+    content: bytes, told: str, tmp_path: Path, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from flows.execution import Options, run_chain
+    from tasks.contract import UserError, no_progress
+
+    text = tmp_path / "text.txt"
+    text.write_bytes(content)
+    with pytest.raises(UserError, match=told) as error:
+        run_chain(Options(recipe_over(text, tmp_path), only="corpus"), lambda node, work: work(no_progress))
+    assert "\n" not in str(error.value)
+    assert not list(home.glob("store/work/*/*"))
+    assert not list(home.glob("store/artifacts/*/*"))
+
+
+def test_status_clean_recipes_and_doctor_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status"]) == 0
+    assert "nothing is running" in capsys.readouterr().out
+    assert main(["clean", "--dry-run"]) == 0
+    assert "nothing to remove" in capsys.readouterr().out
+    assert main(["recipes"]) == 0
+    assert "my-language" in capsys.readouterr().out
+    main(["doctor"])
+    assert "import tokenizers gives the library" in capsys.readouterr().out

@@ -1,0 +1,289 @@
+"""For every key of every recipe: change it, and compare what the plan says with what then runs or is reused.
+
+The stages are stubs that take no time but keep their meaning: each leaves bytes that follow from its identity and from
+its inputs' digests, as a deterministic stage does.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from flows.execution import carry_out
+from flows.graph import Node, nodes_of
+from flows.plan import Selection, make_plan
+from flows.recipe import Recipe, load_recipe
+from tasks.contract import EXECUTION, UserError
+from tasks.durable import sha256_of
+from tasks.identity import canonical, identity_of
+from tasks.record import read_record
+from tasks.store import Store
+
+RECIPES = ("demo", "sahajbert", "bert-gaudi", "my-language")
+
+OWNERS = {
+    "name": "report",
+    "description": "report",
+    "corpus": "corpus",
+    "tokenizer": "tokenizer",
+    "packing": "pack",
+    "model": "pretrain",
+    "pretraining": "pretrain",
+    "evaluation": "evaluate",
+}
+ORDER = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
+
+
+def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | None:
+    """Changes for keys that are bound to another one by a validator, or that say what their neighbours mean."""
+    parent = key.rpartition(".")[0]
+    if key in {"packing.mode", "pretraining.objective"}:
+        pairs = value in {"concatenate", "mlm"}
+        return [
+            f"packing.mode={'sentence-pairs' if pairs else 'concatenate'}",
+            f"pretraining.objective={'mlm+sop' if pairs else 'mlm'}",
+            *(["model.architecture=albert"] if pairs else []),
+        ]
+    if key == "tokenizer.definition":
+        return [f"{key}={'bert-wordpiece-32k' if value != 'bert-wordpiece-32k' else 'template'}"]
+    if key == "pretraining.optimizer" and value == "lamb":
+        return [f"{key}=adamw", "pretraining.lamb_clamp=10000"]
+    if key == "pretraining.lamb_clamp":
+        return [f"{key}=5000.0", "pretraining.optimizer=lamb"]
+    if key in {"model.embedding_size", "model.layer_groups"}:
+        return [f"{key}=2", "model.architecture=albert"]
+    if key == "model.architecture" and value == "albert":
+        return [
+            *("model.architecture=bert", "model.embedding_size=null", "model.layer_groups=1"),
+            *("packing.mode=concatenate", "pretraining.objective=mlm"),
+        ]
+    if key.startswith("corpus.sources.") and key.endswith(".weight"):
+        sources = [source.model_dump(mode="json") for source in recipe.corpus.sources]
+        if len(sources) == 1:
+            sources.append({"kind": "sample", "name": "second"})
+        return ["corpus.sources=" + json.dumps([{**source, "weight": 1 / len(sources)} for source in sources])]
+    if key.endswith(".fine_tuning.threshold"):
+        return [f"{key}=0.02", f"{parent}.patience=2"]
+    if key.endswith(".fine_tuning.patience") and value is not None:
+        return [f"{key}={value + 1}"]
+    if key.endswith(".labels") and value is None:
+        files = {"kind": "files"} | {split: str(folder / "other.csv") for split in ("train", "validation", "test")}
+        ner = at(recipe, parent).kind == "ner"
+        return [f"{parent}.source={json.dumps(files)}", f"{key}={'[O, B-PER, I-PER]' if ner else '[x, y]'}"]
+    if key.endswith(".kind") and ".source" in key:
+        other = {"kind": "files", "name": "other", "paths": [str(folder / "other.txt")]}
+        if "tasks" in key:
+            other = {"kind": "files"} | {split: str(folder / "other.csv") for split in ("train", "validation", "test")}
+        if value == "files":
+            other = {"kind": "sample"}
+        weights = ["corpus.sources=" + json.dumps([other])] if key.startswith("corpus") else None
+        return weights or [f"{parent}={json.dumps(other)}", f"{parent.rpartition('.')[0]}.labels=null"]
+    return None
+
+
+def leaves(model: BaseModel, place: str = "") -> Iterator[tuple[str, Any, list[Any], Any]]:
+    """(dotted key, value, marks, annotation) of every setting, lists and mappings by their items."""
+    for name, field in type(model).model_fields.items():
+        key = f"{place}{name}"
+        yield from _leaves_of(key, getattr(model, name), list(field.metadata), field.annotation)
+
+
+def _leaves_of(key: str, value: Any, marks: list[Any], annotation: Any) -> Iterator[tuple[str, Any, list[Any], Any]]:
+    if isinstance(value, BaseModel):
+        yield from leaves(value, f"{key}.")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _leaves_of(f"{key}.{name}", item, marks, annotation)
+    elif isinstance(value, list | tuple) and any(isinstance(item, BaseModel) for item in value):
+        for number, item in enumerate(value):
+            yield from _leaves_of(f"{key}.{number}", item, marks, annotation)
+    else:
+        yield key, value, marks, annotation
+
+
+def literals(annotation: Any) -> list[Any]:
+    found = []
+    for part in get_args(annotation):
+        found += [part] if isinstance(part, str | int | bool) else literals(part)
+    return found
+
+
+def candidates(value: Any, annotation: Any, folder: Path) -> list[Any]:
+    """Other values to try for one setting."""
+    other = [choice for choice in literals(annotation) if choice != value]
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [*other, value + 1, value * 2, value // 2, value - 1, value + 8]
+    if isinstance(value, float):
+        return [value * 0.5, value + 0.25, value * 2, value + 1]
+    if isinstance(value, str):
+        hex_digits = "0123456789abcdef"
+        turned = hex_digits[(hex_digits.find(value[:1]) + 1) % 16] + value[1:]
+        files = [str(folder / "other.csv"), str(folder / "other.txt")]
+        return [*other, *files, f"{value}x", turned, "bengali-wordpiece-32k"]
+    if isinstance(value, list | tuple):
+        numbers = [[item / 2 if isinstance(item, float) else item for item in value]] if value else []
+        paths = [[str(folder / "other.txt")]]
+        if value and "/" in str(value[0]):
+            return paths
+        return [*numbers, list(reversed(value)), list(value)[:-1], [*value, "B-NEW"]]
+    assert value is None
+    return [
+        *other,
+        1,
+        2,
+        0.5,
+        64,
+        1_000_000_000,
+        "text",
+        ["A", "B"],
+        ["O", "B-PER", "I-PER"],
+        str(folder / "other.txt"),
+    ]
+
+
+def changed(recipe: str, base: list[str], key: str, value: Any, annotation: Any, folder: Path) -> list[str]:
+    """Settings that make a valid recipe in which this key has another value."""
+    before = load_recipe(recipe, base)
+    tries = [[f"{key}={json.dumps(choice)}"] for choice in candidates(value, annotation, folder)]
+    if special := together(key, value, folder, before):
+        tries.insert(0, special)
+    for changes in tries:
+        try:
+            after = load_recipe(recipe, [*base, *changes])
+        except UserError:
+            continue
+        if at(after, key) != value and after != before:
+            return changes
+    pytest.fail(f"{recipe}: no other valid value found for {key} = {value!r}; see together()")
+
+
+def at(model: Any, key: str) -> Any:
+    for part in key.split("."):
+        if isinstance(model, BaseModel):
+            model = getattr(model, part, None)
+        elif isinstance(model, dict):
+            model = model.get(part)
+        else:
+            model = model[int(part)]
+    return model
+
+
+def stub(settings: BaseModel, inputs: dict[str, Path], folder: Path, progress: Any) -> dict[str, Any]:
+    made = {
+        "identity": identity_of(settings, sha256_of),
+        "inputs": {name: read_record(path).digest for name, path in inputs.items()},
+    }
+    (folder / "made").write_text(hashlib.sha256(canonical(made)).hexdigest())
+    return {}
+
+
+def stubbed(recipe: Recipe) -> list[Node]:
+    return [replace(node, stage=replace(node.stage, run=stub)) for node in nodes_of(recipe)]
+
+
+def group_of(name: str) -> str:
+    return "evaluate" if name.startswith("seed-run/") else name
+
+
+def plan_and_run(recipe: Recipe, store: Store) -> tuple[dict[str, str], dict[str, str], list[Path]]:
+    """What was planned for each node, what happened, and the folders of those that ran."""
+    steps, inputs = make_plan(stubbed(recipe), store, Selection())
+    outcomes = carry_out(steps, inputs, store, lambda node, work: work(lambda *_, **__: None))
+    planned = {step.node.name: step.action for step in steps}
+    happened = {outcome.name: outcome.action for outcome in outcomes}
+    return planned, happened, [outcome.path for outcome in outcomes if outcome.action == "ran"]
+
+
+@pytest.fixture
+def user_files(tmp_path: Path) -> list[str]:
+    """What `my-language` asks the user for."""
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "other.txt").write_text("another text")
+    (tmp_path / "other.csv").write_text("text,label\nx,y\n")
+    (tmp_path / "texts" / "a.txt").write_text("one text")
+    return [str(tmp_path)]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_plan_is_what_happens_for_every_key(
+    name: str, tmp_path: Path, user_files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.durable.sync_path", lambda path: None)
+    monkeypatch.setattr("tasks.store.environment", dict)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    base = own_files(name, tmp_path)
+    store = Store(tmp_path / "store")
+    recipe = load_recipe(name, base)
+    plan_and_run(recipe, store)
+    planned, happened, _ = plan_and_run(recipe, store)
+    assert set(planned.values()) == {"reuse"}
+    assert set(happened.values()) == {"reused"}
+
+    keys = list(leaves(recipe))
+    assert len(keys) > 60
+    for key, value, marks, annotation in keys:
+        changes = changed(name, base, key, value, annotation, tmp_path)
+        planned, happened, made = plan_and_run(load_recipe(name, [*base, *changes]), store)
+        for node, action in planned.items():
+            assert (action, happened[node]) in {
+                ("run", "ran"),
+                ("reuse", "reused"),
+                ("wait", "ran"),
+                ("wait", "reused"),
+            }, (changes, node)
+        owners = {OWNERS[change.partition(".")[0].partition("=")[0]] for change in changes}
+        first = min(owners, key=ORDER.index)
+        before = {node: action for node, action in planned.items() if ORDER.index(group_of(node)) < ORDER.index(first)}
+        assert set(before.values()) <= {"reuse"}, (changes, before)
+        ran = {group_of(node) for node, action in happened.items() if action == "ran"}
+        if EXECUTION in marks:
+            # How often to log does not change a result; only the report shows the recipe as it is.
+            assert ran == {"report"}, (changes, ran)
+        else:
+            assert first in ran, (changes, ran)
+            assert "report" in ran, (changes, ran)
+        for path in made:
+            shutil.rmtree(path)  # so that the next key meets the base recipe's results alone
+
+
+def own_files(name: str, folder: Path) -> list[str]:
+    """Changes that point a recipe at files that exist."""
+    if name != "my-language":
+        return []
+    rows = "text,label\none,A\ntwo,B\n"
+    words = "শব্দ\tO\nনাম\tB-PER\n\n"
+    for split in ("train", "validation", "test"):
+        (folder / f"{split}.csv").write_text(f"{rows}{split},A\n")
+        (folder / f"{split}.conll").write_text(f"{words}{split}\tO\n\n")
+    changes = [f"corpus.sources.0.paths={json.dumps([str(folder / 'texts' / '*.txt')])}"]
+    for task, ending in (("ner", "conll"), ("topics", "csv")):
+        changes += [
+            f"evaluation.tasks.{task}.source.{split}={folder / f'{split}.{ending}'}"
+            for split in ("train", "validation", "test")
+        ]
+    return changes
+
+
+def test_another_seed_runs_only_its_own_seed_runs_and_what_follows(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    plan_and_run(load_recipe("demo"), store)
+    planned, happened, _ = plan_and_run(load_recipe("demo", ["evaluation.seeds=4"]), store)
+    added = {f"seed-run/{model}/{task}/4" for model in ("pretrained", "random") for task in ("ner", "topics")}
+    assert {name for name, action in planned.items() if action == "run"} == added
+    assert {name for name, action in happened.items() if action == "ran"} == {*added, "evaluate", "report"}
+
+
+def test_other_weights_leave_the_random_twin_reused(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    plan_and_run(load_recipe("demo"), store)
+    _, happened, _ = plan_and_run(load_recipe("demo", ["pretraining.seed=7"]), store)
+    ran = {name for name, action in happened.items() if action == "ran"}
+    assert {name.split("/")[1] for name in ran if name.startswith("seed-run/")} == {"pretrained"}
