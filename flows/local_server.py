@@ -1,0 +1,207 @@
+"""One Prefect server on this machine, found or started, for everybody who runs sahajflow here.
+
+Prefect can start a throw-away server for every process, which takes 13 to 20 s each time and fails when several
+start at once; its own ``server start --background`` loses the logs and dies with the caller's Ctrl-C. Here the first
+run that needs a server starts one, under a lock, in a session of its own, with its database and log below
+``$SAHAJFLOW_HOME/server``; later runs find it and ``sahajflow down`` stops it. Whoever has configured a server gets
+that one, and an error if it does not answer: runs must not land silently on a server where nobody looks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import sys
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from flows.background import Background
+from tasks.contract import StageError, UserError
+from tasks.store import home
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 90.0
+"""How long a server may take until it answers: 20 s were measured on 2 cores with nothing else to do."""
+
+HEALTH_SECONDS = 5.0
+"""How long one question for the server's health may take."""
+
+NO_TELEMETRY = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+"""Environment that keeps Prefect, server and client, from reporting its use to its makers."""
+
+
+def server() -> Background:
+    """The background process that is this machine's server."""
+    return Background("server", home() / "server")
+
+
+def ensure() -> str:
+    """The address of the server to use (``…/api``): the configured one, else the local one, started if need be.
+
+    Raises:
+        UserError: a server is configured but does not answer.
+        StageError: the local server does not start.
+    """
+    configured = configured_url()
+    if configured is None:
+        return start()
+    url, place = configured
+    if not answers(url):
+        raise UserError(
+            f"the Prefect server {url} does not answer (set in {place}): start it, or remove the setting to use "
+            "a local server"
+        )
+    return url
+
+
+def start() -> str:
+    """Find or start the local server; returns its address (``http://127.0.0.1:<port>/api``) once it answers."""
+    background = server()
+    with background.alone():
+        if not background.running():
+            logger.info("starting the local Prefect server (about 20 s); its log: %s", background.log)
+            port = _free_port(background.state().get("url"))
+            background.start(
+                [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
+                _server_environment(background.folder),
+                url=f"http://127.0.0.1:{port}/api",
+            )
+        url: str = background.state()["url"]
+        deadline = time.monotonic() + START_SECONDS
+        while not healthy(url):
+            if not background.running():
+                raise StageError(f"the local Prefect server ended while it started: see {background.log}")
+            if time.monotonic() > deadline:
+                raise StageError(
+                    f"the local Prefect server does not answer at {url}: see {background.log}, then "
+                    "`sahajflow down` and run again"
+                )
+            time.sleep(0.25)
+    return url
+
+
+def stop() -> bool:
+    """Stop the local server; false if none was running."""
+    background = server()
+    with background.alone():
+        return background.stop()
+
+
+def use(url: str) -> None:
+    """Make Prefect's client in this process and its children talk to this server and to nobody else."""
+    without_proxy = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1", "localhost"]))
+    os.environ.update(NO_TELEMETRY | {"PREFECT_API_URL": url, "NO_PROXY": without_proxy, "no_proxy": without_proxy})
+
+    from prefect.context import refresh_global_settings_context
+
+    refresh_global_settings_context()  # Prefect read the environment when it was imported, perhaps long ago
+
+
+def healthy(url: str) -> bool:
+    """Whether a Prefect server at this address says that it is well."""
+    return _status(url) == 200
+
+
+def answers(url: str) -> bool:
+    """Whether any server answers at this address, be it only with "who are you?"."""
+    return _status(url) is not None
+
+
+def configured_url() -> tuple[str, str] | None:
+    """The server that the user has configured for Prefect and the place where it is set; None if none is.
+
+    The places are Prefect's own, in its order: environment, ``.env``, ``prefect.toml`` and ``pyproject.toml`` of the
+    working folder, active profile. They are read here because to import Prefect for it takes more than a second.
+    """
+    for place, url in _configurations():
+        if url:
+            return url.rstrip("/"), place
+    return None
+
+
+def _configurations() -> Iterator[tuple[str, str | None]]:
+    yield "PREFECT_API_URL", os.environ.get("PREFECT_API_URL")
+    yield str(Path(".env").absolute()), _dotenv(Path(".env")).get("PREFECT_API_URL")
+    yield str(Path("prefect.toml").absolute()), _at(_toml(Path("prefect.toml")), "api", "url")
+    yield str(Path("pyproject.toml").absolute()), _at(_toml(Path("pyproject.toml")), "tool", "prefect", "api", "url")
+
+    prefect_home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
+    file = Path(os.environ.get("PREFECT_PROFILES_PATH") or prefect_home / "profiles.toml").expanduser()
+    profiles = _toml(file)
+    name = os.environ.get("PREFECT_PROFILE") or profiles.get("active")
+    if name:
+        profile = _at(profiles, "profiles", name)
+        if profile is None:  # one of those that come with Prefect
+            profile = _at(_toml(_packaged_profiles()), "profiles", name)
+        yield f"profile {name!r} of {file}", _at(profile, "PREFECT_API_URL")
+
+
+def _packaged_profiles() -> Path:
+    spec = find_spec("prefect")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "settings" / "profiles.toml"
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file.absolute()}: not valid TOML: {error}") from None
+
+
+def _dotenv(file: Path) -> dict[str, str]:
+    if not file.is_file():
+        return {}
+    lines = file.read_text(encoding="utf-8", errors="replace")
+    return dict(re.findall(r"^\s*(?:export\s+)?(\w+)\s*=\s*[\"']?([^\"'\s#]*)", lines, flags=re.MULTILINE))
+
+
+def _at(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _status(url: str) -> int | None:
+    # A proxy for the outside world must not be asked for this machine's own servers.
+    local = re.match(r"https?://(127\.|localhost|\[::1\])", url)
+    opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
+    try:
+        with opener.open(f"{url}/health", timeout=HEALTH_SECONDS) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (OSError, ValueError):
+        return None
+
+
+def _free_port(previous_url: str | None) -> int:
+    # The previous port, if it is free: bookmarks and a worker that still runs keep their address.
+    previous = int(previous_url.rpartition(":")[2].split("/")[0]) if previous_url else 0
+    for port in (previous, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise StageError("no free port for the local Prefect server at 127.0.0.1")
+
+
+def _server_environment(folder: Path) -> dict[str, str]:
+    # Nothing of the user's Prefect settings: the server has its own home and, below it, its own SQLite database.
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    return inherited | NO_TELEMETRY | {"PREFECT_HOME": str(folder)}

@@ -1,0 +1,209 @@
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from flows import execution, local_server, reporting
+from flows.artifacts import key_of
+from flows.execution import Options, StageOutcome, Work
+from flows.graph import Node
+from tasks.contract import Progress, Settings, Stage, StageError, no_progress
+
+if TYPE_CHECKING:
+    from tests.flows.conftest import Server
+
+Body = Callable[[Progress], None]
+
+
+class Stub(Settings):
+    size: int = 1
+
+
+def nothing(progress: Progress) -> None:
+    pass
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[StageOutcome], list[str]]]:
+    """Runs corpus -> tokenizer with Prefect; the stages do what they are given and write a file."""
+
+    def run_stubs(corpus: Body = nothing, tokenizer: Body = nothing) -> tuple[list[StageOutcome], list[str]]:
+        def stage(name: str, body: Body) -> Stage:
+            def run(settings: Any, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
+                body(progress)
+                (folder / "out.txt").write_text(name)
+                return {"entries": 7}
+
+            return Stage(name, 1, Stub, run)
+
+        nodes = [
+            Node("corpus", stage("corpus", corpus), Stub(), {}),
+            Node("tokenizer", stage("tokenizer", tokenizer), Stub(), {"corpus": "corpus"}),
+        ]
+        monkeypatch.setattr(execution, "nodes_of", lambda recipe: nodes)
+        from flows.prefect_runner import run_with_prefect
+
+        return run_with_prefect(Options("demo", store=str(tmp_path / "store"), until="tokenizer"), show)
+
+    return run_stubs
+
+
+def show(node: Node, work: Work) -> StageOutcome:
+    return work(no_progress)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def test_stages_are_tasks_with_log_and_table(server: "Server", run: Any) -> None:
+    def log(progress: Progress) -> None:
+        logging.getLogger("tasks.stub").info("হ্যালো from the stage")
+
+    outcomes, warnings = run(tokenizer=log)
+    assert [(outcome.name, outcome.action) for outcome in outcomes] == [("corpus", "ran"), ("tokenizer", "ran")]
+    assert warnings == []
+    flow_run = server.last_run()
+    assert flow_run["state"]["type"] == "COMPLETED"
+    assert flow_run["parameters"]["recipe"] == "demo"
+    expected = {"corpus": "Completed", "tokenizer": "Completed"}
+    assert wait_for(lambda: server.task_states(flow_run) == expected), server.task_states(flow_run)
+    assert wait_for(lambda: "হ্যালো from the stage" in server.logs(flow_run)), server.logs(flow_run)
+    table = server.artifacts(flow_run)["demo-tokenizer"]
+    assert table["type"] == "table"
+    assert '"entries"' in table["data"]
+
+    outcomes, warnings = run()
+    assert [outcome.action for outcome in outcomes] == ["reused", "reused"]
+    assert warnings == []
+    flow_run = server.last_run()
+    expected = {"corpus": "Cached", "tokenizer": "Cached"}
+    assert wait_for(lambda: server.task_states(flow_run) == expected), server.task_states(flow_run)
+
+
+def test_progress_is_an_artifact_updated_now_and_then(
+    server: "Server", run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "PROGRESS_SECONDS", 0.2)
+    seen: list[float] = []
+
+    def steps(progress: Progress) -> None:
+        flow_run = server.last_run()
+        for step in range(1, 11):
+            progress(step, 10, unit="steps", note="loss 5.31")
+            time.sleep(0.1)
+            if artifact := server.artifacts(flow_run).get("demo-corpus-progress"):
+                seen.append(artifact["data"])
+
+    _, warnings = run(corpus=steps)
+    assert warnings == []
+    artifact = server.artifacts(server.last_run())["demo-corpus-progress"]
+    assert artifact["type"] == "progress"
+    assert artifact["data"] == 100
+    assert artifact["description"] == "corpus: 10 of 10 steps, loss 5.31"
+    assert artifact["task_run_id"] is not None
+    assert any(0 < value < 100 for value in seen), seen
+
+
+def test_errors_of_stages_come_out_as_they_are(server: "Server", run: Any) -> None:
+    error = StageError("no more disk")
+
+    def fail(progress: Progress) -> None:
+        raise error
+
+    with pytest.raises(StageError) as caught:
+        run(tokenizer=fail)
+    assert caught.value is error
+    flow_run = server.last_run()
+    assert flow_run["state"]["type"] == "FAILED"
+    assert "no more disk" in flow_run["state"]["message"]
+    assert wait_for(lambda: server.task_states(flow_run) == {"corpus": "Completed", "tokenizer": "Failed"})
+
+
+def test_sigterm_interrupts_at_once_as_the_command_line_asks(server: "Server", run: Any) -> None:
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    def terminated(progress: Progress) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            run(corpus=terminated)
+        assert time.monotonic() - began < 15
+        assert signal.getsignal(signal.SIGTERM) is interrupt
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert server.last_run()["state"]["type"] == "CRASHED"
+
+
+def test_server_that_is_gone_before_the_flow_starts(
+    no_prefect_configured: None, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_server, "ensure", lambda: "http://127.0.0.1:1/api")
+    began = time.monotonic()
+    outcomes, warnings = run()
+    assert time.monotonic() - began < 15
+    assert [outcome.action for outcome in outcomes] == ["ran", "ran"]
+    assert len(warnings) == 1
+    assert "\n" not in warnings[0]
+
+
+def test_server_killed_in_the_middle_of_a_stage(server: "Server", run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "PROGRESS_SECONDS", 0.2)
+    calls = []
+
+    def kill(progress: Progress) -> None:
+        calls.append("corpus")
+        os.kill(local_server.server().state()["pid"], signal.SIGKILL)
+        for step in range(20):
+            progress(step, 20, unit="steps")
+            time.sleep(0.1)
+
+    began = time.monotonic()
+    outcomes, warnings = run(corpus=kill, tokenizer=lambda progress: calls.append("tokenizer"))
+    assert time.monotonic() - began < 40
+    assert calls == ["corpus", "tokenizer"], "each stage runs once"
+    assert [outcome.action for outcome in outcomes] == ["ran", "ran"]
+    assert all((outcome.path / "record.json").is_file() for outcome in outcomes)
+    assert 1 <= len(warnings) <= 2
+    assert "corpus" in warnings[0] or "progress" in warnings[0]
+
+
+def test_error_of_a_stage_comes_out_though_the_server_is_lost(
+    server: "Server", run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = StageError("no more disk")
+
+    def refuse(*_: Any) -> Any:
+        raise httpx.ConnectError("connection refused")
+
+    def lose_and_fail(progress: Progress) -> None:
+        monkeypatch.setattr(httpx.HTTPTransport, "handle_request", refuse)
+        raise error
+
+    began = time.monotonic()
+    with pytest.raises(StageError) as caught:
+        run(corpus=lose_and_fail)
+    assert caught.value is error
+    assert time.monotonic() - began < 20
+    assert server.last_run()["state"]["type"] == "RUNNING", "Prefect was not lost"
+
+
+def test_keys_have_only_what_prefect_takes() -> None:
+    assert key_of("demo", "report") == "demo-report"
+    assert key_of("My_Language.v2", "seed-run/pretrained/ner/0") == "my-language-v2-seed-run-pretrained-ner-0"
