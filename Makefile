@@ -1,0 +1,41 @@
+# make demo    install into .venv and run the whole chain on the built-in sample
+# make test    install into .venv and pass the tests
+# Both create .venv themselves; PYTHON names the interpreter to make it with.
+
+PYTHON ?= python3
+VENV ?= .venv
+GAUDI_VENV ?= .venv-gaudi
+
+.PHONY: demo test test-gaudi lint real-text
+
+demo: $(VENV)/.installed
+	$(VENV)/bin/sahajflow run demo
+
+test: $(VENV)/.installed
+	$(VENV)/bin/python -m pytest
+
+# What runs on a Gaudi host runs on transformers 4.55: the stages' tests again, in the environment of the extra.
+test-gaudi: $(GAUDI_VENV)/.installed
+	$(GAUDI_VENV)/bin/python -m pytest tests/tasks tests/eval
+
+lint: $(VENV)/.installed
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+# The figures of docs/results.md: about half an hour on two cores, over the project's real Bengali data.
+real-text: $(VENV)/.installed
+	$(VENV)/bin/sahajflow run tests/recipes/real-text.yaml
+
+$(VENV)/.installed: EXTRAS = dev
+$(VENV)/.installed: CONSTRAINTS = constraints.txt
+$(GAUDI_VENV)/.installed: EXTRAS = dev,gaudi
+$(GAUDI_VENV)/.installed: CONSTRAINTS = constraints-gaudi.txt
+
+%/.installed: pyproject.toml constraints.txt constraints-gaudi.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "sahajflow needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)")'
+	@test "$$(uname -sm)" = "Linux x86_64" || echo "hivemind has no wheel for $$(uname -sm): of the engines, local works here."
+	test -x $*/bin/python || $(PYTHON) -m venv $*
+	$*/bin/python -m pip install --quiet --upgrade pip
+	$*/bin/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
+	touch $@
