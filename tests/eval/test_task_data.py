@@ -15,7 +15,7 @@ SHARED = Path(__file__).parents[2].parent / "shared/data"
 NEWS = ("kolkata", "state", "national", "sports", "entertainment", "international")
 COMMIT = "0" * 40
 WIKIANN = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
-shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared real data is not here")
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data are not here")
 
 
 def write(path: Path, text: str | bytes) -> Path:

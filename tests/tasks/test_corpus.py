@@ -362,7 +362,7 @@ def test_progress_goes_up_to_the_number_of_sources(tmp_path):
     assert seen[-1] == (2.0, 2, "sources")
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the shared Bengali corpus is not here")
+@pytest.mark.skipif(not REAL.is_dir(), reason="the real data are not here")
 def test_the_real_corpus(tmp_path):
     chosen = settings(files(REAL / "wiki.jsonl.gz", name="wiki"), files(REAL / "poems.jsonl.gz", name="poems"))
     metrics, rows = run(chosen, tmp_path / "out")

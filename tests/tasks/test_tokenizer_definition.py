@@ -70,7 +70,7 @@ def published_chain() -> TokenizerDefinition:
     return TokenizerDefinition.model_validate(content)
 
 
-@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published sahajBERT tokenizer is not here")
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the real data are not here")
 def test_the_published_chain_is_expressible() -> None:
     from tokenizers import Tokenizer
 

@@ -259,7 +259,7 @@ def test_settings_name_an_unknown_definition() -> None:
     assert STAGE.name == "tokenizer"
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="the real Bengali corpus is not here")
+@pytest.mark.skipif(not REAL.exists(), reason="the real data are not here")
 def test_real_text(tmp_path: Path) -> None:
     with gzip.open(REAL, "rt", encoding="utf-8") as file:
         texts = [json.loads(line)["text"] for line in file][:1500]

@@ -1,0 +1,34 @@
+"""Rules for the whole suite."""
+
+import os
+
+import pytest
+
+ALLOWED_SKIPS = (
+    # The data lie beside a developer's checkout and are not part of the repository.
+    "the real data are not here",
+    # The one program that the package index does not have; .ci/run installs Debian's where that can be reached.
+    "chromium not installed",
+)
+"""With `CI` set, a test that is skipped for any other reason fails the run: what is skipped is not known to work."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name in refused(terminalreporter):
+        terminalreporter.write_line(f"skipped in CI: {name}", red=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and refused(reporter) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def refused(reporter: pytest.TerminalReporter) -> list[str]:
+    if not os.environ.get("CI"):
+        return []
+    return [
+        f"{report.nodeid}: {report.longrepr}"
+        for report in reporter.stats.get("skipped", [])
+        if not any(reason in str(report.longrepr) for reason in ALLOWED_SKIPS)
+    ]
