@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import torch
 
 from tasks.contract import SCRATCH
 from tasks.parts import Parts
+
+logger = logging.getLogger(__name__)
 
 KEPT = 2
 """Checkpoints that are kept: the newest, and one more in case its disk block is damaged."""
@@ -48,11 +52,15 @@ class Checkpoints:
             self._parts.remove(old)
 
     def newest(self) -> dict[str, Any] | None:
-        """State of the newest checkpoint, on the CPU; None if there is none."""
-        names = self.names()
-        if not names:
-            return None
-        state: dict[str, Any] = torch.load(
-            self._folder / names[-1] / "state.pt", map_location="cpu", weights_only=True
-        )
-        return state
+        """State of the newest checkpoint that can be read, on the CPU; None if there is none."""
+        for name in reversed(self.names()):
+            try:
+                state: dict[str, Any] = torch.load(
+                    self._folder / name / "state.pt", map_location="cpu", weights_only=True
+                )
+            except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+                logger.warning("checkpoint %s cannot be read (%s): going on from the one before", name, error)
+                self._parts.remove(name)
+            else:
+                return state
+        return None

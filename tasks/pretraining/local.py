@@ -48,7 +48,7 @@ def pretrain(
     collator = Collator(tokenizer, asked.masking, sentence_order)
     # validated with the published masking whatever the training's is, so that losses of recipes compare
     validation_collator = Collator(tokenizer, MaskingSettings(), sentence_order)
-    validation = validation_batches(held_out, validation_collator, asked.validation_blocks, asked.micro_batch_size)
+    validation = validation_batches(held_out, validation_collator, asked.validation_blocks)
     entropy = unigram_entropy(train, validation, collator.is_special)
     logger.info(
         "unigram entropy %.3f nats: a model above it minus %.1f has learnt no context", entropy, PLATEAU_MARGIN

@@ -11,11 +11,13 @@ from tasks.pretraining.settings import PretrainingSettings
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2020, algorithm 2), as the sahajBERT run used it (torch_optimizer 0.3.0, ``debias``).
+    """LAMB (You et al. 2020) as the sahajBERT run used it: torch_optimizer 0.3.0 with ``debias``.
 
-    With bias-corrected moments m and v, ``update = m / (sqrt(v) + eps) + weight_decay * w``, and
-    ``w -= lr * clamp(|w|, 0, clamp) / |update| * update``, norms taken per weight tensor. The ratio is 1 where
-    either norm is 0.
+    With the running means m of gradients and v of their squares, ``update = m / (sqrt(v) + eps) + weight_decay * w``
+    and ``w -= rate * clamp(|w|, 0, clamp) / |update| * update``, norms taken per weight tensor; the ratio is 1 where
+    either norm is 0. The bias correction is on the rate, ``rate = lr * sqrt(1 - beta2**t) / (1 - beta1**t)``, as in
+    that library. The paper corrects m and v instead, where the ratio of norms cancels it: the first steps are then
+    up to 6.5 times as long as those of the published run (betas 0.9 and 0.999).
     """
 
     def __init__(
@@ -59,10 +61,8 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_mul_(squares, beta2)
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
         roots = torch._foreach_sqrt(squares)
-        torch._foreach_div_(roots, (1 - beta2**step) ** 0.5)
         torch._foreach_add_(roots, group["eps"])
         updates = torch._foreach_div(means, roots)
-        torch._foreach_div_(updates, 1 - beta1**step)
         if group["weight_decay"]:
             torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
         weight_norms = torch.stack(torch._foreach_norm(weights)).clamp(max=group["clamp"])
@@ -70,7 +70,8 @@ class Lamb(torch.optim.Optimizer):
         usable = (weight_norms > 0) & (update_norms > 0)
         ratios = torch.where(usable, weight_norms / update_norms, 1.0)
         torch._foreach_mul_(updates, list(ratios.unbind()))
-        torch._foreach_add_(weights, updates, alpha=-group["lr"])
+        rate = group["lr"] * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
+        torch._foreach_add_(weights, updates, alpha=-rate)
 
 
 def decay_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:

@@ -200,7 +200,7 @@ class Training:
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
             "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state_all() if self._hardware.device.type == "cuda" else [],
+            "random_cuda": torch.cuda.get_rng_state() if self._hardware.device.type == "cuda" else None,
         }
         self._checkpoints.save(self._standing.step, state)
 
@@ -214,8 +214,8 @@ class Training:
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
         torch.set_rng_state(state["random"])
-        if state["random_cuda"]:
-            torch.cuda.set_rng_state_all(state["random_cuda"])
+        if state["random_cuda"] is not None and self._hardware.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_cuda"])
         logger.info("continuing after step %d", self._standing.step)
 
 

@@ -36,11 +36,16 @@ class Validation:
     """Share of sentence orders that were recognised; None without SOP."""
 
 
-def validation_batches(split: PackedSplit, collator: Collator, blocks: int, rows: int) -> list[Batch]:
-    """Up to ``blocks`` sequences, spread evenly over the split, in batches of ``rows``; always the same ones."""
+ROWS = 16
+"""Sequences in a batch of the validation. Fixed, since masks are drawn batch by batch: with the training's batch size
+here, recipes that differ in it would be validated on different masks."""
+
+
+def validation_batches(split: PackedSplit, collator: Collator, blocks: int) -> list[Batch]:
+    """Up to ``blocks`` sequences, spread evenly over the split; always the same ones with the same masks."""
     generator = np.random.default_rng(VALIDATION_SEED)
     chosen = np.linspace(0, len(split) - 1, min(blocks, len(split))).round().astype(np.int64)
-    return [collator(split, chosen[start : start + rows], generator) for start in range(0, len(chosen), rows)]
+    return [collator(split, chosen[start : start + ROWS], generator) for start in range(0, len(chosen), ROWS)]
 
 
 @torch.no_grad()

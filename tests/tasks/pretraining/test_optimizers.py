@@ -14,33 +14,52 @@ def lamb(weight: torch.Tensor, clamp: float = 10_000.0) -> Lamb:
     return Lamb([weight], lr=0.1, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.5, clamp=clamp)
 
 
+def rate(step: int) -> float:
+    """The bias correction of torch_optimizer 0.3.0, on the rate."""
+    return 0.1 * math.sqrt(1 - 0.99**step) / (1 - 0.9**step)
+
+
 def test_lamb_by_hand():
     weight = torch.tensor([3.0, 4.0], requires_grad=True)
     optimizer = lamb(weight)
     weight.grad = torch.tensor([0.2, -0.1])
     optimizer.step()
-    # the first bias-corrected Adam step is the gradient's sign: (1, -1); with decay: (1 + 1.5, -1 + 2)
+    # mean / root of the squares is 0.1 g / (0.1 |g|), the gradient's sign: (1, -1); with decay: (1 + 1.5, -1 + 2)
     ratio = 5 / math.hypot(2.5, 1.0)
-    first = [3 - 0.1 * ratio * 2.5, 4 - 0.1 * ratio * 1.0]
+    first = [3 - rate(1) * ratio * 2.5, 4 - rate(1) * ratio * 1.0]
     assert weight.tolist() == pytest.approx(first, rel=1e-5)
 
     weight.grad = torch.tensor([0.1, 0.3])
     optimizer.step()
     update = []
     for value, (old, new) in zip(first, [(0.2, 0.1), (-0.1, 0.3)], strict=True):
-        mean = (0.9 * 0.1 * old + 0.1 * new) / (1 - 0.9**2)
-        square = (0.99 * 0.01 * old**2 + 0.01 * new**2) / (1 - 0.99**2)
+        mean = 0.9 * 0.1 * old + 0.1 * new
+        square = 0.99 * 0.01 * old**2 + 0.01 * new**2
         update.append(mean / (math.sqrt(square) + 1e-6) + 0.5 * value)
     ratio = math.hypot(*first) / math.hypot(*update)
-    expected = [value - 0.1 * ratio * change for value, change in zip(first, update, strict=True)]
+    expected = [value - rate(2) * ratio * change for value, change in zip(first, update, strict=True)]
     assert weight.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_lamb_starts_as_slowly_as_the_published_run():
+    # Reference figures at betas (0.9, 0.999) and rate 1e-3, from torch_optimizer 0.3.0: relative length of the update.
+    weight = torch.ones(64, requires_grad=True)
+    optimizer = Lamb([weight], lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, clamp=10_000.0)
+    lengths = {}
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, 101):
+        before = weight.detach().clone()
+        weight.grad = torch.randn(64, generator=generator)
+        optimizer.step()
+        lengths[step] = float((weight.detach() - before).norm() / before.norm())
+    assert [lengths[step] for step in (1, 10, 100)] == pytest.approx([0.00032, 0.00015, 0.00031], abs=5e-6)
 
 
 def test_lamb_without_a_norm_takes_the_plain_step():
     weight = torch.zeros(2, requires_grad=True)
     weight.grad = torch.tensor([0.2, -0.1])
     lamb(weight).step()
-    assert weight.tolist() == pytest.approx([-0.1, 0.1], rel=1e-4)
+    assert weight.tolist() == pytest.approx([-rate(1), rate(1)], rel=1e-4)
     still = torch.tensor([1.0], requires_grad=True)
     still.grad = torch.zeros(1)
     Lamb([still], lr=0.1, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.0, clamp=10.0).step()
@@ -51,8 +70,8 @@ def test_lamb_clamps_the_weights_norm():
     weight = torch.tensor([3.0, 4.0], requires_grad=True)
     weight.grad = torch.tensor([0.2, -0.1])
     lamb(weight, clamp=2.0).step()
-    ratio = 2 / math.hypot(2.5, 1.0)
-    assert weight.tolist() == pytest.approx([3 - 0.1 * ratio * 2.5, 4 - 0.1 * ratio], rel=1e-5)
+    ratio = rate(1) * 2 / math.hypot(2.5, 1.0)
+    assert weight.tolist() == pytest.approx([3 - ratio * 2.5, 4 - ratio], rel=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["bert", "albert"])

@@ -82,6 +82,15 @@ def test_killed_and_continued_is_bit_equal(settings, tokenizer_folder, pairs_fol
     assert seen == [12]
     assert list(Parts(killed).finished()) == ["step-000010", "step-000012"]
 
+    # a newest checkpoint that its size does not betray as damaged: the one before it serves
+    damaged = Parts(killed).path("step-000012") / "state.pt"
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    seen.clear()
+    run(asked, inputs, killed, lambda done, total, **_: seen.append(done))
+    assert seen == [10, 11, 12]
+    for name in ("model.safetensors", "config.json"):
+        assert (killed / "checkpoint" / name).read_bytes() == (whole / "checkpoint" / name).read_bytes()
+
 
 def test_accumulation_changes_only_the_rounding(settings, tokenizer_folder, pack_folder, tmp_path):
     inputs = {"tokenizer": tokenizer_folder, "pack": pack_folder}

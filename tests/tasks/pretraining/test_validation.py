@@ -14,19 +14,19 @@ from tasks.pretraining.validation import unigram_entropy, validate, validation_b
 def test_masking_is_fixed_and_spread_over_the_split(pack_folder, tokenizer):
     held_out = PackedSplit(pack_folder, "validation")
     collator = Collator(tokenizer, MaskingSettings(), sentence_order=False)
-    batches, again = (validation_batches(held_out, collator, 20, rows=8) for _ in range(2))
-    assert [len(batch.input_ids) for batch in batches] == [8, 8, 4]
+    batches, again = (validation_batches(held_out, collator, 20) for _ in range(2))
+    assert [len(batch.input_ids) for batch in batches] == [16, 4]
     assert all(torch.equal(one.input_ids, two.input_ids) for one, two in zip(batches, again, strict=True))
     first = batches[0].input_ids.clone()
     first.reshape(-1)[batches[0].positions] = batches[0].targets
     assert np.array_equal(first[0].numpy(), held_out.rows(np.array([0]))[0][0])
-    assert sum(len(batch.input_ids) for batch in validation_batches(held_out, collator, 512, rows=8)) == 60
+    assert sum(len(batch.input_ids) for batch in validation_batches(held_out, collator, 512)) == 60
 
 
 def test_unigram_entropy_by_hand(pack_folder, tokenizer):
     train, held_out = PackedSplit(pack_folder, "train"), PackedSplit(pack_folder, "validation")
     collator = Collator(tokenizer, MaskingSettings(), sentence_order=False)
-    batches = validation_batches(held_out, collator, 512, rows=8)
+    batches = validation_batches(held_out, collator, 512)
     words = [int(token) for token in np.concatenate(list(train.chunks())).reshape(-1) if token > 4]
     targets = [int(token) for batch in batches for token in batch.targets]
     expected = -np.mean([np.log((words.count(token) + 1) / (len(words) + 40)) for token in targets])
@@ -38,9 +38,9 @@ def test_validation_is_the_mean_over_masked_tokens(settings, pairs_folder, token
     hardware = choose_hardware(settings("albert").pretraining)
     held_out = PackedSplit(pairs_folder, "validation")
     collator = Collator(tokenizer, MaskingSettings(), sentence_order=True)
-    batches = validation_batches(held_out, collator, 40, rows=40)
+    batches = validation_batches(held_out, collator, 40)
     whole = validate(model, batches, hardware)
-    parts = validate(model, [part for batch in batches for part in batch.split(10)], hardware)
+    parts = validate(model, [part for batch in batches for part in batch.split(2)], hardware)
     assert model.training
     assert whole.loss == pytest.approx(parts.loss, rel=1e-6)
     assert whole.sop_accuracy == parts.sop_accuracy
