@@ -82,7 +82,7 @@ def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, prog
     }
 
 
-STAGE = Stage("report", version=1, settings=ReportSettings, run=run)
+STAGE = Stage("report", version=1, settings=ReportSettings, run=run, shows_records=True)
 
 
 def render(report_json: str) -> tuple[str, str]:

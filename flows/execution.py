@@ -17,14 +17,14 @@ from typing import Any, Literal
 
 from eval.data import check as check_tasks
 from flows.graph import Node, nodes_of
-from flows.plan import Selection, Step, make_plan
+from flows.plan import Selection, Step, counted, make_plan
 from flows.recipe import Recipe, load_recipe
-from tasks import durable, locks
-from tasks.contract import Progress, UserError
+from tasks import locks
+from tasks.contract import Progress, StageError, UserError
 from tasks.corpus import check as check_corpus
-from tasks.identity import fingerprint_of
-from tasks.record import Damaged, Input, Record
-from tasks.store import Building, Store
+from tasks.identity import fingerprint_of, identity_of
+from tasks.record import Damaged, Input, Record, read_record, verified_record
+from tasks.store import Building, FileDigests, Store
 
 logger = logging.getLogger("sahajflow")
 
@@ -121,10 +121,12 @@ def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
     if reason := blocked(prepared):
         raise UserError(reason)
     set_workers(options.workers)
-    return carry_out(prepared.steps, prepared.inputs, prepared.store, run_node)
+    return carry_out(prepared.steps, prepared.inputs, prepared.store, run_node, verify=options.verify)
 
 
-def carry_out(steps: list[Step], inputs: list[Step], store: Store, run_node: RunNode) -> list[StageOutcome]:
+def carry_out(
+    steps: list[Step], inputs: list[Step], store: Store, run_node: RunNode, *, verify: bool = False
+) -> list[StageOutcome]:
     """Work through a plan.
 
     Args:
@@ -132,6 +134,7 @@ def carry_out(steps: list[Step], inputs: list[Step], store: Store, run_node: Run
         inputs: what the steps read and is not among them; all of it exists.
         store: where it was planned for.
         run_node: called for each step.
+        verify: compare the hashes of all files before a result is reused.
     """
     if any(step.action != "reuse" for step in steps):
         store.create()
@@ -141,7 +144,7 @@ def carry_out(steps: list[Step], inputs: list[Step], store: Store, run_node: Run
         assert step.record is not None
         outcomes[step.node.name] = StageOutcome(step.node.name, "reused", step.path, step.record, 0.0)
     for step in steps:
-        outcomes[step.node.name] = run_node(step.node, _work(step, outcomes, store))
+        outcomes[step.node.name] = run_node(step.node, _work(step, outcomes, store, verify=verify))
     return [outcomes[step.node.name] for step in steps]
 
 
@@ -158,40 +161,40 @@ def set_workers(workers: int | None) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
-def _work(step: Step, outcomes: dict[str, StageOutcome], store: Store) -> Work:
+def _work(step: Step, outcomes: dict[str, StageOutcome], store: Store, *, verify: bool) -> Work:
     def work(progress: Progress) -> StageOutcome:
         started = time.time()
         node = step.node
         inputs = {name: outcomes[source] for name, source in node.inputs.items()}
-        digests = {name: outcome.record.digest for name, outcome in inputs.items()}
         building = Building(
             node.stage,
-            fingerprint_of(node.stage, step.identity, digests),
+            fingerprint_of(
+                node.stage, step.identity, {name: counted(node.stage, one.record) for name, one in inputs.items()}
+            ),
             step.identity,
             {
                 name: Input(path=outcome.path.relative_to(store.root).as_posix(), digest=outcome.record.digest)
                 for name, outcome in inputs.items()
             },
         )
-        folders = {name: outcome.path for name, outcome in inputs.items()}
         path = store.artifact(node.stage.name, building.fingerprint)
-        record = None if step.forced else _standing(store, building, repair=False)
+        record = None if step.forced else _standing(store, building, verify=verify, repair=False)
         action: Literal["ran", "reused"] = "reused"
         if record is None:
             with locks.held(store.lock(node.stage.name, building.fingerprint), _say_who(node.name)):
-                record = None if step.forced else _standing(store, building, repair=True)
+                record = None if step.forced else _standing(store, building, verify=verify, repair=True)
                 if record is None:
-                    record = _build(step, building, folders, store, progress)
+                    record = _build(step, building, store, progress)
                     action = "ran"
         return StageOutcome(node.name, action, path, record, round(time.time() - started, 3))
 
     return work
 
 
-def _standing(store: Store, building: Building, *, repair: bool) -> Record | None:
+def _standing(store: Store, building: Building, *, verify: bool, repair: bool) -> Record | None:
     """The finished result, if there is one; with ``repair`` (under the lock) a damaged one goes to the trash."""
     try:
-        return store.look(building.stage.name, building.fingerprint)
+        return store.look(building.stage.name, building.fingerprint, hashes=verify)
     except Damaged as damage:
         if repair:
             place = store.discard(store.artifact(building.stage.name, building.fingerprint))
@@ -199,22 +202,59 @@ def _standing(store: Store, building: Building, *, repair: bool) -> Record | Non
         return None
 
 
-def _build(step: Step, building: Building, inputs: dict[str, Path], store: Store, progress: Progress) -> Record:
+def _build(step: Step, building: Building, store: Store, progress: Progress) -> Record:
+    """Run the stage in its work folder and publish what it leaves; under the lock."""
     started = time.time()
-    work = store.work(building.stage.name, building.fingerprint)
-    if step.forced:
-        # What an earlier forced run left would make "again from the beginning" untrue.
-        durable.remove(work)
-    if store.finished_work(building):
+    stage, fingerprint = building.stage, building.fingerprint
+    if store.finished_work(building) and (not step.forced or store.artifact(stage.name, fingerprint).exists()):
         return store.publish(building, replace=step.forced)
-    store.open_work(building)
+    fresh = not store.work(stage.name, fingerprint).exists()
+    _check_sources(step, building, store)
+    work = store.open_work(building, again=step.forced)
+    inputs = {name: store.root / source.path for name, source in building.inputs.items()}
     try:
-        metrics = building.stage.run(step.node.settings, inputs, work, progress)
+        metrics = stage.run(step.node.settings, inputs, work, progress)
     except UserError:
-        # Nothing that came of wrong input is worth going on from.
-        shutil.rmtree(work, ignore_errors=True)
+        # Nothing that came of wrong input is worth going on from; but what an earlier run left is.
+        if fresh:
+            shutil.rmtree(work, ignore_errors=True)
         raise
+    except StageError:
+        raise
+    except Exception as error:
+        _blame_damaged_input(inputs, error)
+        raise
+    _check_sources(step, building, store)
     return store.finish(building, metrics, started, replace=step.forced)
+
+
+def _check_sources(step: Step, building: Building, store: Store) -> None:
+    """Whether what was planned with is still there: hours may lie between, and another run may force an input.
+
+    Raises:
+        StageError: a file of the user's or an input has another content by now. Without this check the result would
+            stand under the fingerprint of the old one.
+    """
+    if identity_of(step.node.settings, FileDigests(store)) != step.identity:
+        raise StageError(f"{step.node.name}: a file that it reads was changed during the run; run again")
+    for name, source in building.inputs.items():
+        try:
+            digest = read_record(store.root / source.path).digest
+        except Damaged as damage:
+            raise StageError(f"{step.node.name}: its input {name} is gone or damaged ({damage}); run again") from None
+        if digest != source.digest:
+            raise StageError(f"{step.node.name}: its input {name} was replaced during the run; run again")
+
+
+def _blame_damaged_input(inputs: dict[str, Path], error: Exception) -> None:
+    """If a stage failed since an input is damaged in a way that its size does not show, say so."""
+    for name, path in inputs.items():
+        try:
+            verified_record(path, hashes=True)
+        except Damaged as damage:
+            raise StageError(
+                f"the result of {name} is damaged: {damage} in {path}; run again with --verify"
+            ) from error
 
 
 def _say_who(name: str) -> Callable[[dict[str, Any]], None]:

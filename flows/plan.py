@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flows.graph import STAGES, Node, needed_by
-from tasks.contract import UserError
+from tasks.contract import Stage, UserError
 from tasks.identity import differences, fingerprint_of, identity_of
 from tasks.record import Damaged, Record
 from tasks.store import FileDigests, Store
@@ -105,15 +105,21 @@ def make_plan(
     return [steps[name] for name in selected], [steps[node.name] for node in nodes if node.name in needed]
 
 
-def input_digests(node: Node, steps: dict[str, Step]) -> dict[str, str] | None:
-    """The digests of a node's inputs by input name, or None as long as one of them is not known."""
-    digests = {}
+def counted(stage: Stage, record: Record) -> str:
+    """What of an input enters the fingerprint of a stage: its digest, never its fingerprint, so that equal bytes are
+    equal; except for a stage that shows the record itself."""
+    return f"{record.digest} {record.fingerprint}" if stage.shows_records else record.digest
+
+
+def _counted_inputs(node: Node, steps: dict[str, Step]) -> dict[str, str] | None:
+    """What counts of a node's inputs, by input name, or None as long as one of them is not known."""
+    known = {}
     for name, source in node.inputs.items():
         record = steps[source].record
         if steps[source].action != "reuse" or record is None:
             return None
-        digests[name] = record.digest
-    return digests
+        known[name] = counted(node.stage, record)
+    return known
 
 
 def _plan_node(
@@ -126,7 +132,7 @@ def _plan_node(
     verify: bool,
     forced: bool,
 ) -> Step:
-    digests = input_digests(node, steps)
+    digests = _counted_inputs(node, steps)
     if digests is None:
         waits_for = [name for name in node.inputs.values() if steps[name].action != "reuse"]
         reason = f"waits for {waits_for[0]}" + (f" and {len(waits_for) - 1} more" if len(waits_for) > 1 else "")
@@ -152,7 +158,8 @@ def _plan_node(
 
 def _why_new(node: Node, identity: dict[str, Any], digests: dict[str, str], records: list[Record]) -> str:
     """What differs from the most similar result in the store, the newest one of several."""
-    wanted = {"settings": identity, "input": digests, "version": node.stage.version}
+    by_digest = {name: value.partition(" ")[0] for name, value in digests.items()}
+    wanted = {"settings": identity, "input": by_digest, "version": node.stage.version}
     candidates = []
     for record in records:
         inputs = {name: source.digest for name, source in record.inputs.items()}
@@ -161,6 +168,8 @@ def _why_new(node: Node, identity: dict[str, Any], digests: dict[str, str], reco
     if not candidates:
         return "no result yet"
     changes = min(candidates, key=lambda candidate: candidate[:2])[2]
+    if not changes:
+        return "an input was made anew, with equal content"
     told = [_change(node, *change) for change in changes[:3]]
     more = [f"{len(changes) - 3} more"] if len(changes) > 3 else []
     return "; ".join([*told, *more])

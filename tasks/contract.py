@@ -93,3 +93,6 @@ class Stage:
     version: int
     settings: type[Settings]
     run: Run
+    shows_records: bool = False
+    """The result shows the inputs' records, not only their content: their fingerprints then count beside their
+    digests, so that an input made anew from other settings with equal bytes is shown as it is."""

@@ -25,17 +25,18 @@ class Parts:
     def __init__(self, folder: Path):
         self.folder = folder
         self._records = folder / SCRATCH / "parts"
+        if not self._records.is_dir():
+            durable.remove(self._records)
         self._records.mkdir(parents=True, exist_ok=True)
 
     def finished(self) -> dict[str, dict[str, Any]]:
         """Names and facts of the parts that verify by file names and sizes; those that do not are removed."""
         parts: dict[str, dict[str, Any]] = {}
         for path in sorted(self._records.iterdir()):
-            if path.suffix != ".json" or path.name.startswith("."):
-                path.unlink()  # a record that was being written when the process died
-                continue
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if _sizes(self.folder / record["target"]) == record["files"]:
+            record = _read(path)
+            if record is None:
+                durable.remove(path)  # it was being written when the process died, or is not ours
+            elif _sizes(self.folder / record["target"]) == record["files"]:
                 parts[path.stem] = record["facts"]
             else:
                 self.remove(path.stem)
@@ -70,6 +71,18 @@ class Parts:
         target = self.path(name)
         (self._records / f"{name}.json").unlink()
         durable.remove(target)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A part's record; None for anything that is none."""
+    if path.suffix != ".json" or path.name.startswith("."):
+        return None
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    complete = isinstance(record, dict) and set(record) == {"target", "files", "facts"}
+    return record if complete else None
 
 
 def _sizes(path: Path) -> dict[str, int]:

@@ -86,6 +86,8 @@ def read_record(artifact: Path) -> Record:
         return Record.model_validate_json((artifact / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Damaged(f"{RECORD} is missing") from None
+    except OSError as error:
+        raise Damaged(f"{RECORD} cannot be read ({error.strerror})") from None
     except (ValidationError, UnicodeDecodeError):
         raise Damaged(f"{RECORD} does not parse") from None
 

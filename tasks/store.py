@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import durable
-from tasks.contract import SCRATCH, Stage, UserError
+from tasks.contract import LOGS, SCRATCH, Stage, UserError
 from tasks.record import (
     RECORD,
     Damaged,
@@ -93,7 +93,7 @@ class Store:
             return
         try:
             found = json.loads(path.read_text(encoding="utf-8")).get("format")
-        except (json.JSONDecodeError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             raise UserError(f"{path}: does not parse; restore it as {{'format': {FORMAT}}}") from None
         if found != FORMAT:
             raise UserError(f"{path}: store format {found}, this version reads {FORMAT}; use another --store")
@@ -118,7 +118,7 @@ class Store:
             Damaged: something lies there that does not match its record.
         """
         artifact = self.artifact(stage, fingerprint)
-        if not artifact.exists():
+        if not os.path.lexists(artifact):
             return None
         record = verified_record(artifact, hashes=hashes)
         if record.fingerprint != fingerprint or record.stage != stage:
@@ -142,13 +142,27 @@ class Store:
         durable.move(path, target)
         return target
 
-    def open_work(self, building: Building) -> Path:
-        """The work folder, ready for the stage to begin or to go on in it: a record that a killed run had written, or
-        was writing, no longer describes it and is removed."""
+    def open_work(self, building: Building, *, again: bool = False) -> Path:
+        """The work folder, ready for the stage to begin or to go on in it.
+
+        What a stage goes on from lies in ``scratch/`` and ``logs/``; everything else there is removed, be it a record
+        that a killed run was writing or something foreign, so that only what the stage leaves is published.
+
+        Args:
+            building: what is made in it.
+            again: begin anew (``--force``), but go on if it was such a forced run that had begun here.
+        """
         work = self.work(building.stage.name, building.fingerprint)
+        forced = work / SCRATCH / "forced"
+        if work.is_symlink() or not work.is_dir() or (again and not forced.exists()):
+            durable.remove(work)
         work.mkdir(parents=True, exist_ok=True)
-        for path in work.glob(f"*{RECORD}*"):
-            path.unlink()
+        for path in work.iterdir():
+            if path.name not in {SCRATCH, LOGS} or path.is_symlink() or not path.is_dir():
+                durable.remove(path)
+        if again:
+            forced.parent.mkdir(exist_ok=True)
+            forced.touch()
         return work
 
     def finish(self, building: Building, metrics: dict[str, Any], started: float, *, replace: bool = False) -> Record:
@@ -196,7 +210,7 @@ class Store:
             durable.move(work / SCRATCH, scratch)
         artifact.parent.mkdir(parents=True, exist_ok=True)
         try:
-            standing = self.look(stage, fingerprint)
+            standing = self.look(stage, fingerprint, hashes=True)
         except Damaged:
             self.discard(artifact)
             standing = None
@@ -214,8 +228,6 @@ class Store:
     def finished_work(self, building: Building) -> bool:
         """Whether the work folder only waits to be renamed: its record is written and all files match it."""
         work = self.work(building.stage.name, building.fingerprint)
-        if not (work / RECORD).exists():
-            return False
         try:
             record = read_record(work)
             return record.fingerprint == building.fingerprint and record.outputs == outputs_of(work)
@@ -251,9 +263,9 @@ class FileDigests:
         self._changed = False
         if self._path.exists():
             try:
-                self._known = json.loads(self._path.read_text(encoding="utf-8"))
-            except json.JSONDecodeError:
-                self._path.unlink(missing_ok=True)
+                self._known = dict(json.loads(self._path.read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError, RecursionError):
+                self._changed = True  # only a cache: what cannot be read is learnt again
 
     def __call__(self, file: Path) -> str:
         """The file's SHA-256; raises UserError if it cannot be read."""
@@ -261,14 +273,13 @@ class FileDigests:
             stat = file.stat()
             key = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
             known = self._known.get(str(file))
-            if known is None or known[:3] != key:
+            if not isinstance(known, list) or len(known) != 4 or known[:3] != key:
                 known = [*key, durable.sha256_of(file)]
                 self._known[str(file)] = known
                 self._changed = True
         except OSError as error:
             raise UserError(f"{file}: cannot be read ({error.strerror})") from error
-        digest: str = known[3]
-        return digest
+        return str(known[3])
 
     def save(self) -> None:
         """Keep what was learnt for the next run, if the store exists already and can be written."""

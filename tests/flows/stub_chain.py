@@ -7,6 +7,7 @@ other ones others, as real stages do.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tasks.store import Store
 
 class StubSettings(Settings):
     size: int = 1
+    unused: str = ""
     paths: list[UserPath] = Field(default_factory=list)
 
 
@@ -35,12 +37,14 @@ class Chain:
         self.settings = {name: StubSettings() for name in self.order}
         self.noise: dict[str, str] = {}
         """Changes a stage's bytes without being an input of it, as in a stage that is not deterministic."""
+        self.meanwhile: dict[str, Callable[[Path], object]] = {}
+        """Called in the middle of a stage, with its work folder."""
         self.ran: list[str] = []
 
     def nodes(self) -> list[Node]:
         nodes = []
         for previous, name in zip((None, *self.order), self.order, strict=False):
-            stage = Stage(name, 1, StubSettings, self._run(name))
+            stage = Stage(name, 1, StubSettings, self._run(name), shows_records=name == "report")
             nodes.append(Node(name, stage, self.settings[name], {previous: previous} if previous else {}))
         return nodes
 
@@ -50,15 +54,17 @@ class Chain:
     def actions(self, **selection: Any) -> dict[str, str]:
         return {step.node.name: step.action for step in self.plan(**selection)}
 
-    def run(self, **selection: Any) -> dict[str, StageOutcome]:
+    def run(self, *, verify: bool = False, **selection: Any) -> dict[str, StageOutcome]:
         self.ran.clear()
-        steps, inputs = make_plan(self.nodes(), self.store, Selection(**selection))
-        outcomes = carry_out(steps, inputs, self.store, lambda node, work: work(lambda *_, **__: None))
+        steps, inputs = make_plan(self.nodes(), self.store, Selection(**selection), verify=verify)
+        outcomes = carry_out(steps, inputs, self.store, lambda node, work: work(lambda *_, **__: None), verify=verify)
         return {outcome.name: outcome for outcome in outcomes}
 
     def _run(self, name: str) -> Any:
         def run(settings: StubSettings, inputs: dict[str, Path], folder: Path, progress: Any) -> dict[str, Any]:
             self.ran.append(name)
+            if name in self.meanwhile:
+                self.meanwhile[name](folder)
             made = {
                 "size": settings.size,
                 "files": [Path(path).read_text() for path in settings.paths],

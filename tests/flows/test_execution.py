@@ -10,13 +10,13 @@ import pytest
 from tasks.contract import StageError, UserError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from stub_chain import Chain
+from stub_chain import Chain, StubSettings
 
 SLOW_RUN = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from stub_chain import Chain
+from stub_chain import Chain, StubSettings
 from flows.terminal import show_logs
 from rich.console import Console
 show_logs(Console(file=sys.stderr))
@@ -118,3 +118,128 @@ def test_store_that_cannot_be_made_is_a_users_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written"):
         Chain(tmp_path).run()
     assert os.listdir(tmp_path) == ["store"]
+
+
+def flip(path: Path) -> None:
+    """Another content of the same size."""
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+
+
+def test_verify_rebuilds_what_its_size_does_not_betray(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    path = chain.run()["pack"].path
+    flip(path / "out.json")
+    assert set(chain.actions().values()) == {"reuse"}
+    chain.run(verify=True)
+    assert chain.ran == ["pack"]
+    assert set(chain.actions().values()) == {"reuse"}
+
+
+def test_force_repairs_a_damaged_artifact_even_with_equal_bytes(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    path = chain.run()["pack"].path
+    before = (path / "out.json").read_bytes()
+    flip(path / "out.json")
+    chain.run(force=("pack",))
+    assert (path / "out.json").read_bytes() == before
+
+
+def test_wrong_input_found_on_going_on_keeps_what_was_done(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+
+    def interrupted(folder: Path) -> None:
+        (folder / "scratch").mkdir()
+        (folder / "scratch" / "checkpoint").write_text("days of work")
+        raise KeyboardInterrupt
+
+    def no_gpu(folder: Path) -> None:
+        raise UserError("no GPU")
+
+    chain.meanwhile["pack"] = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        chain.run()
+    chain.meanwhile["pack"] = no_gpu
+    with pytest.raises(UserError):
+        chain.run()
+    (checkpoint,) = chain.store.root.glob("work/pack/*/scratch/checkpoint")
+    assert checkpoint.read_text() == "days of work"
+
+
+def test_file_that_changes_during_the_run_is_not_stored_as_its_old_content(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    text = tmp_path / "text.txt"
+    text.write_text("one")
+    chain.settings["corpus"] = StubSettings(paths=[str(text)])
+    chain.meanwhile["corpus"] = lambda folder: text.write_text("two!")
+    with pytest.raises(StageError, match="a file that it reads was changed during the run"):
+        chain.run()
+    assert not list((chain.store.root / "artifacts").glob("*/*"))
+
+
+def test_input_that_is_replaced_during_the_run_is_noticed(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    chain.run(until="pack")
+    other = Chain(tmp_path)
+    other.noise["pack"] = "another"
+    chain.meanwhile["evaluate"] = lambda folder: other.run(until="pack", force=("pack",))
+    with pytest.raises(StageError, match="its input pack was replaced during the run"):
+        chain.run()
+    assert not list((chain.store.root / "artifacts").glob("evaluate/*"))
+
+
+def test_interrupted_forced_run_goes_on_and_a_new_one_begins_anew(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    chain.run()
+    seen = []
+
+    def interrupted(folder: Path) -> None:
+        seen.append((folder / "scratch" / "part").exists())
+        (folder / "scratch" / "part").write_text("done")
+        raise KeyboardInterrupt
+
+    chain.meanwhile["pack"] = interrupted
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            chain.run(force=("pack",))
+    chain.meanwhile.clear()
+    chain.run(force=("pack",))
+    chain.meanwhile["pack"] = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        chain.run(force=("pack",))
+    assert seen == [False, True, False]
+
+
+def test_what_is_foreign_in_a_work_folder_is_not_published(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    work = chain.store.work("corpus", chain.plan()[0].fingerprint or "")
+    chain.store.create()
+    work.mkdir(parents=True)
+    (work / "junk.txt").write_text("junk")
+    (work / "link").symlink_to("/etc/passwd")
+    (work / "record.json").mkdir()
+    (work / "scratch").write_text("a file")
+    outcome = chain.run(until="corpus")["corpus"]
+    assert set(outcome.record.outputs) == {"out.json"}
+
+
+def test_stage_that_fails_over_a_damaged_input_names_it(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    flip(chain.run(until="pack")["pack"].path / "out.json")
+
+    def stumble(folder: Path) -> None:
+        raise ValueError("cannot parse")
+
+    chain.meanwhile["evaluate"] = stumble
+    with pytest.raises(StageError, match=r"the result of pack is damaged: out\.json has another content.*--verify"):
+        chain.run()
+
+
+def test_stage_that_shows_records_runs_again_when_one_is_of_other_settings(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    chain.run()
+    text = tmp_path / "text.txt"
+    text.write_text("ignored")
+    # Another identity of evaluate with equal bytes: only its record differs, and only the report shows records.
+    chain.settings["evaluate"] = StubSettings(unused="other")
+    chain.run()
+    assert chain.ran == ["evaluate", "report"]
