@@ -16,6 +16,7 @@ from eval.report_schema import (
     TokenizerFacts,
 )
 from eval.results import ModelResult, Results, TaskResult
+from eval.summary import STD_FACTOR
 
 FEW_SEEDS = 5
 """Fewer runs than this per model are called few."""
@@ -53,7 +54,7 @@ def outcome(task: TaskResult) -> str:
         return "unknown"
     if comparison.helps:
         return "better"
-    return "worse" if comparison.difference < -2 * comparison.larger_std else "same"
+    return "worse" if comparison.difference < -STD_FACTOR * comparison.larger_std else "same"
 
 
 def verdict(results: Results) -> str:
@@ -66,6 +67,8 @@ def verdict(results: Results) -> str:
         opening = "Pretraining helps"
     elif outcomes == {"unknown"}:
         opening = "One run per model is too few to say whether pretraining helps"
+    elif {"better", "worse"} <= outcomes:
+        opening = "Pretraining helps on some tasks and makes others worse"
     elif "better" in outcomes:
         opening = "Pretraining clearly helps on some tasks but not on all"
     elif "worse" in outcomes:

@@ -457,6 +457,11 @@ def test_cautions_follow_from_the_figures(tmp_path: Path) -> None:
             {"a": [0.7, 0.8], "b": [0.7, 0.71]},
             "Pretraining clearly helps on some tasks",
         ),
+        (
+            {"a": [0.8, 0.81], "b": [0.5, 0.51]},
+            {"a": [0.5, 0.51], "b": [0.7, 0.71]},
+            "Pretraining helps on some tasks and makes others worse",
+        ),
         ({"a": [0.5, 0.51], "b": [0.5, 0.52]}, {"a": [0.7, 0.8], "b": [0.7, 0.71]}, "No clear benefit"),
         ({"a": [0.5, 0.51], "b": [0.8, 0.81]}, {"a": [0.7, 0.8], "b": [0.7, 0.71]}, "Pretraining does not help, and"),
         ({"a": [0.8], "b": [0.5]}, {"a": [0.9], "b": [0.7]}, "One run per model is too few"),
