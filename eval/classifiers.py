@@ -109,7 +109,7 @@ def _prepare(config: PretrainedConfig, labels: tuple[str, ...], settings: FineTu
     config.id2label = dict(enumerate(labels))
     config.label2id = {name: number for number, name in enumerate(labels)}
     if settings.dropout is not None:
-        # attention weights keep the model's own dropout, which is 0 in the checkpoints made here
+        # attention weights keep the dropout of the checkpoint's own config.json
         for name in ("hidden_dropout_prob", "classifier_dropout", "classifier_dropout_prob"):
             if hasattr(config, name):
                 setattr(config, name, settings.dropout)

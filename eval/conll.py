@@ -13,6 +13,7 @@ from pathlib import Path
 
 from eval.labels import checked_tag, is_iob2
 from tasks.contract import UserError
+from tasks.user_files import shown
 
 Sentences = list[list[str]]
 
@@ -26,7 +27,9 @@ def read_utf8(path: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8; convert the file") from None
+        raise UserError(
+            f"{shown(path)}:{line}: byte 0x{data[error.start]:02x} is not UTF-8; convert the file"
+        ) from None
 
 
 def read_conll(
@@ -44,8 +47,10 @@ def read_conll(
         UserError: with file and line, for a line without word or tag, a tag that is not IOB2 or not allowed, text
             that is not UTF-8.
     """
+    name = shown(path)
     sentences: Sentences = []
     tags: Sentences = []
+    checked: set[str] = set()
     fresh = True  # whether the next word starts a sentence
     for number, line in enumerate(read_utf8(path).split("\n"), start=1):
         line = line.rstrip("\r")
@@ -57,7 +62,7 @@ def read_conll(
             fields = [field for field in fields if field]
         if _is_comment(line, fields, fresh):
             continue
-        place = f"{path}:{number}"
+        place = f"{name}:{number}"
         if len(fields) < 2:
             raise UserError(
                 f"{place}: {line.strip()[:60]!r} has no tag; a line is a word, a TAB or space, and its tag"
@@ -74,7 +79,9 @@ def read_conll(
             tags.append([])
             fresh = False
         sentences[-1].append(word)
-        tags[-1].append(checked_tag(tag, labels, place))
+        if tag not in checked:
+            checked.add(checked_tag(tag, labels, place))
+        tags[-1].append(tag)
     return _without_prefix(sentences), tags
 
 

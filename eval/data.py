@@ -14,9 +14,13 @@ from eval.labels import derived_labels
 from eval.settings import EvaluationSettings, FilesSource, HubSource, SampleSource, TaskSettings
 from eval.tables import SPLITS, Fields, csv_rows, hub_splits, json_rows, labelled_texts, labelled_words, parquet_rows
 from tasks.contract import UserError
-from tasks.identity import user_files
+from tasks.hub import check_dataset
+from tasks.user_files import COMPRESSIONS, shown, user_files
 
 _FORMATS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+
+CHECKED_BYTES = 20_000_000
+"""Labelled files of more than this are read only by the seed runs: reading takes about 0.1 s a megabyte."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,14 @@ class TaskData:
 def check(settings: EvaluationSettings) -> None:
     """What can be known to be wrong before anything runs; cheap enough for ``plan``.
 
+    The user's files are read as well if they are small together and none is Parquet, whose library is slow to load:
+    else a wrong tag would be found only after hours of pretraining.
+
     Raises:
-        UserError: a file is missing, a format does not fit the kind of task, a published table is not known.
+        UserError: a file is missing or wrong, a format does not fit the kind of task, a published table is not known.
     """
+    to_read: list[TaskSettings] = []
+    size = 0
     for name, task in settings.tasks.items():
         place = f"evaluation.tasks.{name}"
         if task.published is not None:
@@ -62,11 +71,18 @@ def check(settings: EvaluationSettings) -> None:
             if task.published not in known:
                 raise UserError(f"{place}.published: no table {task.published!r}; known are {', '.join(known)}")
         if isinstance(task.source, FilesSource):
-            for split in SPLITS:
-                for path in _paths(task.source, split, f"{place}.source.{split}"):
-                    _format(task, path)
+            paths = [
+                path for split in SPLITS for path in user_files(getattr(task.source, split), f"{place}.source.{split}")
+            ]
+            if "parquet" not in {_format(task, path) for path in paths}:
+                to_read.append(task)
+                size += sum(path.stat().st_size for path in paths)
         elif isinstance(task.source, HubSource):
+            check_dataset(task.source.dataset)
             _fields(task)
+    if size <= CHECKED_BYTES:
+        for task in to_read:
+            load_task(task)
 
 
 def load_task(task: TaskSettings) -> TaskData:
@@ -124,7 +140,7 @@ def _sample(task: TaskSettings, source: SampleSource) -> TaskData:
 def _read_files(task: TaskSettings, source: FilesSource, split: str, labels: Sequence[str] | None) -> Split:
     inputs: list[Any] = []
     found: list[Any] = []
-    for path in _paths(source, split, f"source.{split}"):
+    for path in user_files(getattr(source, split), f"source.{split}"):
         file_format = _format(task, path)
         if file_format == "conll":
             token_column = 0 if source.token_column is None else source.token_column
@@ -139,7 +155,7 @@ def _read_files(task: TaskSettings, source: FilesSource, split: str, labels: Seq
         if file_format == "parquet":
             rows = parquet_rows(path, fields)
         elif file_format == "jsonl":
-            rows = json_rows(path)
+            rows = json_rows(path, fields)
         else:
             rows = csv_rows(path, fields, "\t" if file_format == "tsv" else ",", labels)
         read = labelled_words if task.kind == "ner" else labelled_texts
@@ -149,27 +165,25 @@ def _read_files(task: TaskSettings, source: FilesSource, split: str, labels: Seq
     return Split(inputs, found)
 
 
-def _paths(source: FilesSource, split: str, place: str) -> list[Path]:
-    try:
-        return user_files(getattr(source, split))
-    except UserError as error:
-        raise UserError(f"{place}: {error}") from None
-
-
 def _format(task: TaskSettings, path: Path) -> str:
     """The file's format. Raises UserError if it cannot hold this kind of task, or its columns are named wrongly."""
     assert isinstance(task.source, FilesSource)
+    name, known = shown(path), ", ".join(_FORMATS)
+    if path.suffix.lower() in COMPRESSIONS:
+        raise UserError(f"{name}: labelled files are not read compressed; unpack it to one that ends in {known}")
     file_format = task.source.format
     if file_format == "auto":
         file_format = _FORMATS.get(path.suffix.lower(), "conll")  # type: ignore[assignment]
     if task.kind == "ner" and file_format in ("csv", "tsv"):
-        raise UserError(f"{path}: format {file_format} holds no lists of words; use conll, jsonl or parquet for NER")
+        raise UserError(f"{name}: format {file_format} holds no lists of words; use conll, jsonl or parquet for NER")
     if task.kind == "classification" and file_format == "conll":
-        raise UserError(f"{path}: format conll is for NER; use csv, tsv, jsonl or parquet for classification")
+        if task.source.format == "auto":
+            raise UserError(f"{name}: does not end in {known}; rename it, or set the source's format")
+        raise UserError(f"{name}: format conll is for NER; use csv, tsv, jsonl or parquet for classification")
     if file_format == "conll":
-        for name in ("token_column", "tag_column"):
-            if isinstance(getattr(task.source, name), str):
-                raise UserError(f"{path}: {name} {getattr(task.source, name)!r} must be a number in a CoNLL file")
+        for column in ("token_column", "tag_column"):
+            if isinstance(getattr(task.source, column), str):
+                raise UserError(f"{name}: {column} {getattr(task.source, column)!r} must be a number in a CoNLL file")
     else:
         _fields(task)
     return file_format

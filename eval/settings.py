@@ -6,9 +6,10 @@ with the same settings, so that the only difference between them is the pretrain
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from eval.labels import ner_label_problem
 from tasks.contract import Settings, UserPath
@@ -16,9 +17,34 @@ from tasks.contract import Settings, UserPath
 ModelName = Literal["pretrained", "random"]
 TaskKind = Literal["ner", "classification"]
 FileFormat = Literal["auto", "conll", "csv", "tsv", "jsonl", "parquet"]
-TaskName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
 
 MAX_SEED = 2**32 - 1
+
+MAX_SEEDS = 1000
+"""Most seeds: each one is a fine-tuning of every model on every task, and their interval no longer shrinks by much."""
+
+MAX_ITEMS = 10_000_000
+"""Upper limit of items, and of all that is counted over them."""
+
+
+def _like(pattern: str, remedy: str) -> AfterValidator:
+    """A string of this form, as a whole; pydantic's own check would show the user the pattern."""
+
+    def check(text: str | None) -> str | None:
+        if text is not None and not re.fullmatch(pattern, text):
+            raise ValueError(remedy)
+        return text
+
+    return AfterValidator(check)
+
+
+TaskName = Annotated[
+    str,
+    _like(
+        "[a-z0-9][a-z0-9_-]*",
+        "a task's name should be lower-case letters (a to z), digits, dashes and underscores, such as ner",
+    ),
+]
 
 
 class FineTuningSettings(Settings):
@@ -29,16 +55,21 @@ class FineTuningSettings(Settings):
     """
 
     learning_rate: float = Field(5e-4, gt=0, description="highest learning rate, reached after the warmup")
-    epochs: int = Field(3, gt=0, description="passes over the training split, fewer if stopped early")
-    batch_size: int = Field(32, gt=0, description="items in an optimiser step")
-    max_length: int = Field(128, ge=8, description="longest item in tokens, special tokens included")
+    epochs: int = Field(3, gt=0, le=100_000, description="passes over the training split, fewer if stopped early")
+    batch_size: int = Field(32, gt=0, le=1_000_000, description="items in an optimiser step")
+    max_length: int = Field(
+        128,
+        ge=8,
+        le=65_536,
+        description="longest item in tokens, special tokens included; at most model.max_positions",
+    )
     warmup_fraction: float = Field(0.1, ge=0, lt=1, description="share of the steps in which the rate rises from 0")
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay, not of biases and norms")
     dropout: float | None = Field(
         0.1, ge=0, lt=1, description="dropout of hidden states and before the head; null: as the model has it"
     )
     patience: int | None = Field(
-        None, gt=0, description="stop after so many epochs without lower validation loss; null: never"
+        None, gt=0, le=100_000, description="stop after so many epochs without lower validation loss; null: never"
     )
     threshold: float = Field(0.0, ge=0, description="with patience: a smaller fall of the loss does not count")
     precision: Literal["auto", "fp32", "bf16"] = Field(
@@ -58,9 +89,9 @@ class SampleSource(Settings):
 
     kind: Literal["sample"]
     seed: int = Field(1, ge=0, le=MAX_SEED, description="of the generator")
-    train: int = Field(2000, gt=0, description="items of the training split")
-    validation: int = Field(400, gt=0, description="items of the validation split")
-    test: int = Field(400, gt=0, description="items of the test split")
+    train: int = Field(2000, gt=0, le=MAX_ITEMS, description="items of the training split")
+    validation: int = Field(400, gt=0, le=MAX_ITEMS, description="items of the validation split")
+    test: int = Field(400, gt=0, le=MAX_ITEMS, description="items of the test split")
 
 
 class _Columns(Settings):
@@ -89,14 +120,16 @@ class HubSource(_Columns):
     """A data set of the Hugging Face hub with splits train, validation and test, pinned to a commit."""
 
     kind: Literal["hub"]
-    dataset: str = Field(pattern=r"^[\w.-]+/[\w.-]+$", description="owner/name")
-    config: str | None = Field(None, description="configuration, such as the language")
-    revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="commit, 40 hexadecimal digits")
-    parquet_files: str | None = Field(
-        None,
-        pattern=r"\{split\}",
-        description="glob of Parquet files with {split} in it, where it has no configurations",
+    dataset: Annotated[str, _like(r"[\w.-]+/[\w.-]+", "should be owner/name, as in the page's address")] = Field(
+        description="owner/name"
     )
+    config: str | None = Field(None, description="configuration, such as the language")
+    revision: Annotated[
+        str, _like("[0-9a-f]{40}", "pin it: a revision is the full commit hash, 40 digits of 0-9 and a-f")
+    ] = Field(description="commit, 40 hexadecimal digits")
+    parquet_files: Annotated[
+        str | None, _like(r".*\{split\}.*", "should have {split} where the name of the split stands")
+    ] = Field(None, description="glob of Parquet files with {split} in it, where it has no configurations")
 
 
 Source = Annotated[SampleSource | FilesSource | HubSource, Field(discriminator="kind")]
@@ -130,8 +163,13 @@ class TaskSettings(Settings):
 class EvaluationSettings(Settings):
     """The whole evaluation: every model on every task with every seed."""
 
-    seeds: Annotated[int, Field(gt=0)] | Annotated[tuple[int, ...], Field(min_length=1)] = Field(
-        3, description="a number n for the seeds 1 to n, or a list of seeds"
+    seeds: (
+        Annotated[int, Field(gt=0, le=MAX_SEEDS)]
+        | Annotated[tuple[int, ...], Field(min_length=1, max_length=MAX_SEEDS)]
+    ) = Field(
+        3,
+        description="a number n for the seeds 1 to n, or a list of seeds; at most 1000, since each one is a "
+        "fine-tuning of every model on every task",
     )
     models: tuple[ModelName, ...] = Field(
         ("pretrained", "random"), min_length=1, description="pretrained, and its randomly initialised twin"
@@ -141,8 +179,9 @@ class EvaluationSettings(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> EvaluationSettings:
         seeds = self.seed_list
-        if len(set(seeds)) != len(seeds) or not all(0 <= seed <= MAX_SEED for seed in seeds):
-            raise ValueError(f"seeds {list(seeds)} are not distinct numbers from 0 to {MAX_SEED}")
+        for number, seed in enumerate(seeds):
+            if seed in seeds[:number] or not 0 <= seed <= MAX_SEED:
+                raise ValueError(f"seeds: {seed} stands twice, or is not from 0 to {MAX_SEED}")
         if len(set(self.models)) != len(self.models):
             raise ValueError(f"models {list(self.models)} are not distinct")
         return self

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from eval.conll import read_utf8
 from eval.labels import checked_label, checked_tag
 from tasks.contract import StageError, UserError
-from tasks.hub import files_at
+from tasks.hub import check_dataset, files_at
+from tasks.user_files import json_object, shown
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -44,6 +44,7 @@ def csv_rows(path: Path, fields: Fields, delimiter: str, labels: Sequence[str] |
 
     A file without header needs ``labels``; else a misspelt header would silently become a class.
     """
+    name = shown(path)
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(read_utf8(path), newline=""), delimiter=delimiter, strict=True)
 
@@ -52,12 +53,13 @@ def csv_rows(path: Path, fields: Fields, delimiter: str, labels: Sequence[str] |
         start = 1  # first line of the row; a quoted text may span several
         try:
             for row in reader:
-                place, start = f"{path}:{start}", reader.line_num + 1
+                place, start = f"{name}:{start}", reader.line_num + 1
                 if not row:
                     continue
                 if header is None:
                     header = row if {fields.inputs, fields.labels} <= set(row) else [fields.labels, fields.inputs]
                     if header is row:
+                        _check_columns(fields, header, place)
                         continue
                     if len(row) != 2 or labels is None or row[0] not in labels:
                         raise UserError(
@@ -68,25 +70,20 @@ def csv_rows(path: Path, fields: Fields, delimiter: str, labels: Sequence[str] |
                     raise UserError(f"{place}: {len(row)} columns instead of {len(header)}; quote texts with commas")
                 yield place, dict(zip(header, row, strict=True))
         except csv.Error as error:
-            raise UserError(f"{path}:{reader.line_num}: not a valid table ({error}); check the quotes") from None
+            raise UserError(f"{name}:{reader.line_num}: not a valid table ({error}); check the quotes") from None
 
     return Rows(rows())
 
 
-def json_rows(path: Path) -> Rows:
+def json_rows(path: Path, fields: Fields) -> Rows:
     """Rows of a file with one JSON object a line."""
+    name = shown(path)
 
     def rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
         for number, line in enumerate(read_utf8(path).split("\n"), start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(f"{path}:{number}: not JSON ({error.msg}); write one object a line") from None
-            if not isinstance(row, dict):
-                raise UserError(f"{path}:{number}: a {type(row).__name__}, not a JSON object")
-            yield f"{path}:{number}", row
+            if line.strip():
+                place = f"{name}:{number}"
+                yield place, json_object(line, place, fields)
 
     return Rows(rows())
 
@@ -97,16 +94,26 @@ def parquet_rows(path: Path, fields: Fields) -> Rows:
     import pyarrow.parquet
     from datasets import Features
 
+    shown_path = shown(path)
     try:
-        schema = pyarrow.parquet.read_schema(path)
-        missing = [name for name in fields if name not in schema.names]
-        if missing:
-            raise UserError(f"{path}: no column {missing[0]!r} among {_few(schema.names)}")
-        table = pyarrow.parquet.read_table(path, columns=list(fields))
-    except pyarrow.ArrowInvalid as error:
-        raise UserError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from None
-    places = (f"{path}: row {number}" for number in range(1, table.num_rows + 1))
-    return Rows(zip(places, table.to_pylist(), strict=True), _class_names(Features.from_arrow_schema(schema), fields))
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            _check_columns(fields, schema.names, shown_path)
+            rows = file.read(columns=list(fields)).to_pylist()
+    except UnicodeDecodeError:
+        raise UserError(f"{shown_path}: text that is not UTF-8; write the file again") from None
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{shown_path}: not a Parquet file, or damaged ({reason}); copy it again") from None
+    try:
+        names = _class_names(Features.from_arrow_schema(schema), fields)
+    except Exception as error:  # datasets checks nothing of what it finds there
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{shown_path}: its schema's 'huggingface' entry is broken ({reason}); write the file without it"
+        ) from None
+    places = (f"{shown_path}: row {number}" for number in range(1, len(rows) + 1))
+    return Rows(zip(places, rows, strict=True), names)
 
 
 def hub_splits(
@@ -114,15 +121,16 @@ def hub_splits(
 ) -> dict[str, Rows]:
     """The three splits of a data set of the hub, from the local cache or the network.
 
-    ``dataset`` may be a folder in the hub's layout. ``parquet_files`` is a glob with ``{split}`` in it, for a data set
-    whose Parquet copy has no configurations; ``config`` then only says what it is.
+    ``dataset`` may be the absolute path of a folder in the hub's layout. ``parquet_files`` is a glob with ``{split}``
+    in it, for a data set whose Parquet copy has no configurations; ``config`` then only says what it is.
 
     Raises:
         StageError: the data set cannot be had.
-        UserError: it has not the splits and columns that are asked for.
+        UserError: it has not the splits and columns that are asked for, or a local folder would take its place.
     """
     import datasets
 
+    check_dataset(dataset)
     where = f"{dataset}{f'/{config}' if config else ''}"
     try:
         if parquet_files is None:
@@ -136,9 +144,7 @@ def hub_splits(
     for split in SPLITS:
         if split not in loaded:
             raise UserError(f"{where}: no split {split!r} among {_few(list(loaded))}")
-        missing = [name for name in fields if name not in loaded[split].column_names]
-        if missing:
-            raise UserError(f"{where}: no column {missing[0]!r} among {_few(loaded[split].column_names)}")
+        _check_columns(fields, loaded[split].column_names, where)
         rows = loaded[split].select_columns(list(fields)).to_list()
         places = (f"{where} {split}: row {number}" for number in range(1, len(rows) + 1))
         splits[split] = Rows(zip(places, rows, strict=True), _class_names(loaded[split].features, fields))
@@ -170,8 +176,19 @@ def labelled_texts(rows: Rows, fields: Fields, labels: Sequence[str] | None) -> 
     found: list[str] = []
     for place, row in rows.rows:
         texts.append(_value(row, fields.inputs, str, place))
-        found.append(checked_label(_label(_value(row, fields.labels, object, place), names, place), labels, place))
+        label = _label(_value(row, fields.labels, object, place), names, place)
+        if not label.strip():
+            raise UserError(f"{place}: the label in {fields.labels!r} is empty; give one, or leave the row out")
+        found.append(checked_label(label, labels, place))
     return texts, found
+
+
+def _check_columns(fields: Fields, names: Sequence[str], place: str) -> None:
+    for field in fields:
+        if field not in names:
+            raise UserError(f"{place}: no column {field!r} among {_few(names)}")
+        if names.count(field) > 1:
+            raise UserError(f"{place}: {names.count(field)} columns are called {field!r}; rename the others")
 
 
 def _names(rows: Rows, labels: Sequence[str] | None) -> Sequence[str] | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks import durable, locks
+from tasks.contract import UserError
 
 STOP_SECONDS = 15.0
 """How long a process may take to end after SIGTERM before it is killed."""
@@ -39,7 +40,18 @@ class Background:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep others from starting or stopping the process meanwhile; ends with whoever holds it, however it dies."""
+        """Keep others from starting or stopping the process meanwhile; ends with whoever holds it, however it dies.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "lock").touch()
+        except OSError as error:
+            raise UserError(
+                f"{self.folder}: cannot be written ({error.strerror}); set SAHAJFLOW_HOME to a folder of yours"
+            ) from None
         with locks.held(self.folder / "lock"):
             yield
 

@@ -7,60 +7,113 @@ and a half.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from flows.execution import Options, Prepared
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
+MAXIMUM_WORKERS = 1024
+"""More threads than any one machine has cores; OpenMP refuses far larger numbers with lines of its own."""
+
+MACHINE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE}
+"""What the machine refuses (a full disk, a lacking permission): no traceback helps there."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):  # one that is closed is None
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal may know fewer characters than recipes and tasks
     options = _parser().parse_args(arguments)
     from tasks.contract import StageError, UserError  # after --help has answered
 
     # A scheduler's or a system's SIGTERM ends the run as Ctrl-C does: the work folder stays, the children go.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        _check_home()
         status: int = options.command(options)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except UserError as error:
         return _say(f"sahajflow: {error}", 2)
     except StageError as error:
         return _say(f"sahajflow: {error}", 1)
     except KeyboardInterrupt:
+        if getattr(options, "force", None):
+            return _say("sahajflow: interrupted; the same command goes on with the forced stage where it can", 130)
         return _say("sahajflow: interrupted; run the same command again to go on from here", 130)
     except BrokenPipeError:
-        # The reader (head, less) has gone; Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _close_output()  # the reader (head, less) has gone
         return 0
+    except OSError as error:
+        if error.errno not in MACHINE_ERRORS:
+            return _unexpected(error)
+        _close_output()
+        return _say(f"sahajflow: {error.filename or 'the output'}: {error.strerror}", 1)
     except Exception as error:
-        import traceback
-
-        traceback.print_exc()
-        return _say(f"sahajflow: {type(error).__name__}: {error}", 1)
+        return _unexpected(error)
     return status
+
+
+def _unexpected(error: Exception) -> int:
+    import traceback
+
+    traceback.print_exception(error)
+    return _say(f"sahajflow: {type(error).__name__}: {error}", 1)
 
 
 def _say(line: str, status: int) -> int:
-    print(line.replace("\n", " "), file=sys.stderr)
+    print(" ".join(line.splitlines()), file=sys.stderr)
     return status
+
+
+def _close_output() -> None:
+    """Drop what could not be written: Python would complain once more when it flushes at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_home() -> None:
+    from tasks.contract import UserError
+    from tasks.store import home
+
+    try:
+        home()
+    except RuntimeError:
+        raise UserError(
+            f"SAHAJFLOW_HOME={os.environ.get('SAHAJFLOW_HOME', '')}: there is no such user; name a folder"
+        ) from None
 
 
 def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.exit(_say(f"{self.prog}: {message}; see {self.prog} --help", 2))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="sahajflow",
         description="From raw text to a pretrained language model with an honest score.",
-        epilog="RECIPE is a built-in name (see: sahajflow recipes) or the path of a YAML file.",
+        epilog="RECIPE is a built-in name (see: sahajflow recipes) or the path of a YAML file. Relative paths in a "
+        "file start at its folder, those of a built-in recipe at the current folder.",
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
@@ -115,7 +168,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change a setting, e.g. evaluation.seeds=5; can be repeated",
+        help="change a setting, e.g. evaluation.seeds=5; can be repeated; relative paths start at the recipe file's "
+        "folder, with a built-in recipe at the current one",
     )
     _add_store(parser)
 
@@ -125,15 +179,20 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= MAXIMUM_WORKERS:
+        raise argparse.ArgumentTypeError(f"{text}: should be a whole number from 1 to {MAXIMUM_WORKERS}")
     return number
 
 
 def _options(arguments: argparse.Namespace) -> Options:
     from flows.execution import Options
+    from flows.housekeeping import usable_store
 
+    usable_store(arguments.store)
     names = ("only", "from_", "until", "store", "workers")
     if arguments.only and arguments.until:
         from tasks.contract import UserError
@@ -181,6 +240,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print("Nothing to do: everything is there already and reused.")
         _print_end({step.node.name: str(step.path) for step in prepared.steps})
         return 0
+    prepared.store.create()  # what cannot be written is said before Prefect starts anything
     from rich.console import Console
 
     from flows.prefect_runner import run_with_prefect
@@ -206,8 +266,10 @@ def _print_end(paths: dict[str, str]) -> None:
 def _report(arguments: argparse.Namespace) -> int:
     from eval.report import render
     from flows.execution import Options, prepare
+    from flows.housekeeping import usable_store
     from tasks.contract import UserError
 
+    usable_store(arguments.store)
     prepared = prepare(Options(recipe=arguments.recipe, set_=tuple(arguments.set_), store=arguments.store))
     path = prepared.steps[-1].path
     if prepared.steps[-1].action != "reuse" or path is None:

@@ -7,10 +7,12 @@ import platform
 import shutil
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from tasks import durable, locks
 from tasks.contract import UserError
@@ -25,9 +27,32 @@ MINIMUM_OPEN_FILES = 1024
 """What Prefect, torch's workers and the peers' sockets need together; many systems allow just this."""
 
 
+def usable_store(store_folder: str | None) -> Store:
+    """The store at a folder, which may not exist yet or be empty; nothing is written.
+
+    Raises:
+        UserError: the place is a file, cannot be read, or is a folder with something else in it.
+    """
+    try:
+        store = Store(store_folder)
+    except RuntimeError:
+        raise UserError(f"--store {store_folder}: there is no such user; name a folder") from None
+    try:
+        if any(store.root.iterdir()) and not (store.root / "format.json").exists():
+            raise UserError(f"{store.root}: is not empty and no store; give --store a store, or a new folder")
+        store.check_format()
+    except FileNotFoundError:
+        pass  # a new one
+    except NotADirectoryError:
+        raise UserError(f"{store.root}: is a file, or lies below one; give --store a folder") from None
+    except OSError as error:
+        raise UserError(f"{store.root}: cannot be read ({error.strerror}); give --store another folder") from None
+    return store
+
+
 def status(store_folder: str | None) -> list[str]:
     """Lines that say which stages are running, by whom, and which unfinished ones the next run goes on with."""
-    store = Store(store_folder)
+    store = usable_store(store_folder)
     lines = [f"store {store.root}"]
     for lock in sorted((store.root / "locks").glob("*.lock")):
         holder = locks.holder_of(lock)
@@ -36,11 +61,21 @@ def status(store_folder: str | None) -> list[str]:
             lines.append(f"running    {lock.stem}  process {holder['pid']} on {holder['host']} since {since}")
     for work in sorted((store.root / "work").glob("*/*")):
         if locks.holder_of(store.lock(work.parent.name, work.name)) is None:
-            minutes = (time.time() - work.stat().st_mtime) / 60
+            minutes = (time.time() - _last_change(work)) / 60
             lines.append(f"resumable  {work.parent.name}-{work.name}  untouched for {minutes:.0f} min")
     if len(lines) == 1:
         lines.append("nothing is running, nothing is unfinished")
     return lines
+
+
+def _last_change(folder: Path) -> float:
+    """The newest modification time below a folder, in seconds since 1970."""
+    newest = 0.0
+    for place, _, files in os.walk(folder):
+        for path in (Path(place), *(Path(place, file) for file in files)):
+            with suppress(FileNotFoundError):  # whoever works there has moved it on
+                newest = max(newest, path.lstat().st_mtime)
+    return newest
 
 
 def clean(store_folder: str | None, *, work: bool, dry_run: bool) -> list[str]:
@@ -48,23 +83,40 @@ def clean(store_folder: str | None, *, work: bool, dry_run: bool) -> list[str]:
 
     Returns:
         A line for each folder that was removed, or would be (``dry_run``), with its size.
+
+    Raises:
+        UserError: the folder is no store, or something in it cannot be removed.
     """
-    store = Store(store_folder)
-    store.check_format()
-    doomed = sorted((store.root / "trash").glob("*"))
-    if work:
-        doomed += [
-            path
-            for path in sorted((store.root / "work").glob("*/*"))
-            if locks.holder_of(store.lock(path.parent.name, path.name)) is None
-        ]
-    lines = []
-    for path in doomed:
-        size = sum(file.stat().st_size for file in durable.files_in(path)) if path.is_dir() else path.stat().st_size
-        lines.append(f"{'would remove' if dry_run else 'removed'} {path.relative_to(store.root)}  {size / 1e6:.1f} MB")
+    store = usable_store(store_folder)
+    lines = [_remove(store, path, dry_run) for path in sorted((store.root / "trash").glob("*"))]
+    for path in sorted((store.root / "work").glob("*/*")) if work else []:
+        lock = store.lock(path.parent.name, path.name)
+        if dry_run:
+            if locks.holder_of(lock) is None:
+                lines.append(_remove(store, path, dry_run))
+            continue
+        with suppress(_Busy), locks.held(lock, _give_up):
+            lines.append(_remove(store, path, dry_run))
+    return lines or ["nothing to remove"]
+
+
+class _Busy(Exception):
+    """Somebody holds the lock."""
+
+
+def _give_up(holder: dict[str, Any]) -> None:
+    raise _Busy
+
+
+def _remove(store: Store, path: Path, dry_run: bool) -> str:
+    try:
+        files = durable.files_in(path) if path.is_dir() and not path.is_symlink() else [path]
+        size = sum(file.lstat().st_size for file in files)
         if not dry_run:
             durable.remove(path)
-    return lines or ["nothing to remove"]
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be removed ({error.strerror}); mend it and try again") from None
+    return f"{'would remove' if dry_run else 'removed'} {path.relative_to(store.root)}  {size / 1e6:.1f} MB"
 
 
 @dataclass(frozen=True)
@@ -78,8 +130,12 @@ class Finding:
 
 def doctor(store_folder: str | None) -> list[Finding]:
     """Check this machine for what the chain needs."""
-    store = Store(store_folder)
-    return [_python(), *_libraries(), _engines(), _disk(store), _memory(), _open_files(), _store(store), _lock(store)]
+    machine = [_python(), *_libraries(), _engines(), _memory(), _open_files()]
+    try:
+        store = usable_store(store_folder)
+    except UserError as error:
+        return [*machine, Finding(str(error), False, "use another --store")]
+    return [*machine, _disk(store), _writable(store), _lock(store)]
 
 
 def _python() -> Finding:
@@ -116,7 +172,7 @@ def _engines() -> Finding:
 
 
 def _existing(path: Path) -> Path:
-    while not path.exists():
+    while not os.path.exists(path):  # Path.exists() raises where it may not look
         path = path.parent
     return path
 
@@ -144,18 +200,14 @@ def _open_files() -> Finding:
     return Finding(f"{soft} open files allowed", soft >= MINIMUM_OPEN_FILES, f"ulimit -n {MINIMUM_OPEN_FILES}")
 
 
-def _store(store: Store) -> Finding:
-    try:
-        store.check_format()
-    except UserError as error:
-        return Finding(str(error), False, "use another --store")
+def _writable(store: Store) -> Finding:
     place = _existing(store.root)
     return Finding(f"{store.root} can be written", os.access(place, os.W_OK), "use --store, or mend the permissions")
 
 
 def _lock(store: Store) -> Finding:
     """Whether the file system keeps a lock between two descriptors; some network ones silently do not."""
-    if not store.root.is_dir():
+    if not (store.root / "format.json").exists():
         return Finding("locks: not tried, the store does not exist yet", True)
     path = store.root / "locks" / "doctor.lock"
     try:

@@ -9,6 +9,7 @@ that one, and an error if it does not answer: runs must not land silently on a s
 
 from __future__ import annotations
 
+import http.client
 import logging
 import os
 import re
@@ -124,7 +125,7 @@ def configured_url() -> tuple[str, str] | None:
     """
     for place, url in _configurations():
         if url:
-            return url.rstrip("/"), place
+            return str(url).rstrip("/"), place
     return None
 
 
@@ -134,8 +135,12 @@ def _configurations() -> Iterator[tuple[str, str | None]]:
     yield str(Path("prefect.toml").absolute()), _at(_toml(Path("prefect.toml")), "api", "url")
     yield str(Path("pyproject.toml").absolute()), _at(_toml(Path("pyproject.toml")), "tool", "prefect", "api", "url")
 
-    prefect_home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
-    file = Path(os.environ.get("PREFECT_PROFILES_PATH") or prefect_home / "profiles.toml").expanduser()
+    prefect_home = os.environ.get("PREFECT_HOME") or "~/.prefect"
+    file = Path(os.environ.get("PREFECT_PROFILES_PATH") or f"{prefect_home}/profiles.toml")
+    try:
+        file = file.expanduser()
+    except RuntimeError:
+        raise UserError(f"{file}: there is no such user; mend PREFECT_HOME or PREFECT_PROFILES_PATH") from None
     profiles = _toml(file)
     name = os.environ.get("PREFECT_PROFILE") or profiles.get("active")
     if name:
@@ -154,18 +159,25 @@ def _packaged_profiles() -> Path:
 
 def _toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
+        return tomllib.loads(_text(file))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{file.absolute()}: not valid TOML: {error}") from None
 
 
 def _dotenv(file: Path) -> dict[str, str]:
-    if not file.is_file():
-        return {}
-    lines = file.read_text(encoding="utf-8", errors="replace")
+    lines = _text(file, errors="replace") if file.is_file() else ""
     return dict(re.findall(r"^\s*(?:export\s+)?(\w+)\s*=\s*[\"']?([^\"'\s#]*)", lines, flags=re.MULTILINE))
+
+
+def _text(file: Path, errors: str = "strict") -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors=errors)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise UserError(
+            f"{file.absolute()}: Prefect's settings cannot be read ({error.strerror}); mend or unset what names it"
+        ) from None
 
 
 def _at(value: Any, *keys: str) -> Any:
@@ -183,7 +195,7 @@ def _status(url: str) -> int | None:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):  # the last for an address that is none
         return None
 
 

@@ -7,27 +7,29 @@ since a misspelt setting that is silently ignored costs a training run.
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import types
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
-import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from eval.settings import EvaluationSettings
 from tasks.contract import Settings, UserError
 from tasks.corpus import CorpusSettings
 from tasks.packing import PackingSettings
-from tasks.pretraining.settings import ModelSettings, PretrainingSettings
+from tasks.pretraining.settings import ModelSettings, PretrainingSettings, sentence_order_problem
+from tasks.strict_yaml import cut, parse_yaml, read_yaml
 from tasks.tokenizer_training import TokenizerSettings
 
 
 class Recipe(Settings):
     """A whole experiment. Each part is the settings model of the stage that it configures."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)
+    name: str = Field(max_length=60)
     """Lower-case letters, digits and dashes; it names the run on the page and in the report."""
     description: str = ""
     corpus: CorpusSettings
@@ -36,6 +38,13 @@ class Recipe(Settings):
     model: ModelSettings
     pretraining: PretrainingSettings
     evaluation: EvaluationSettings
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, name: str) -> str:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", name):
+            raise ValueError("should be lower-case letters (a to z), digits and dashes, such as my-language")
+        return name
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Recipe:
@@ -50,6 +59,14 @@ class Recipe(Settings):
                 f"packing.mode {self.packing.mode} does not go with pretraining.objective "
                 f"{self.pretraining.objective}; sentence order needs sentence-pairs, and only it does"
             )
+        if problem := sentence_order_problem(self.model, self.pretraining):
+            raise ValueError(problem)
+        for name, task in self.evaluation.tasks.items():
+            if task.fine_tuning.max_length > self.model.max_positions:
+                raise ValueError(
+                    f"evaluation.tasks.{name}.fine_tuning.max_length {task.fine_tuning.max_length} is longer than "
+                    f"model.max_positions {self.model.max_positions}; lower it, or raise model.max_positions"
+                )
         return self
 
 
@@ -68,74 +85,60 @@ def find_recipe(recipe: str) -> Path:
     builtin = builtin_recipes()
     if recipe in builtin:
         return builtin[recipe]
-    path = Path(recipe).expanduser().absolute()
-    if path.is_file():
-        return path
+    try:
+        path = Path(recipe).expanduser().absolute()
+        if recipe and path.is_dir():
+            raise UserError(f"{recipe}: is a folder; name a recipe file in it")
+        if path.is_file():
+            return path
+    except (OSError, RuntimeError) as error:  # a name too long, no permission; ~nobody
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{cut(recipe)}: cannot be read ({reason})") from None
     if path.suffix in {".yaml", ".yml"} or "/" in recipe:
-        raise UserError(f"{recipe}: no such file")
-    raise UserError(f"{recipe}: no such recipe; {_nearest(recipe, list(builtin))}")
+        raise UserError(f"{cut(recipe)}: no such file")
+    raise UserError(f"{cut(recipe) or 'RECIPE'}: no such recipe; {_nearest(recipe, list(builtin))}")
 
 
 def load_recipe(recipe: str, changes: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe.
 
     Args:
-        recipe: a built-in name, or the path of a YAML file; relative paths in it start at its folder.
-        changes: ``"key=value"`` with dotted keys, applied before the check; relative paths there start at the
-            current folder.
+        recipe: a built-in name, or the path of a YAML file. Relative paths in a file start at its folder; those of
+            a built-in recipe, which lies in the package, at the current folder.
+        changes: ``"key=value"`` with dotted keys, applied before the check; relative paths there start where the
+            recipe's own do.
 
     Raises:
         UserError: one line with file, place, value and the nearest valid choice.
     """
     path = find_recipe(recipe)
-    data = _read_yaml(path)
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise UserError(f"{path}: a recipe is a mapping of {', '.join(Recipe.model_fields)}")
     for change in changes:
         _apply(data, change)
+    folder = Path.cwd() if recipe in builtin_recipes() else path.parent
     try:
-        return Recipe.model_validate(data, context={"folder": path.parent})
+        return Recipe.model_validate(data, context={"folder": folder})
     except ValidationError as error:
-        where = f"--set {', '.join(changes)} on {recipe}" if changes else str(path)
-        raise UserError(f"{where}: {_one_line(error, data)}") from None
+        place, text = _first_problem(error, data)
+        told = f"{cut(place)}: {text}" if place else text
+        raise UserError(f"{_where(recipe, path, changes, place)}: {told}".replace("\n", " ")) from None
 
 
-class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML 1.1 as PyYAML reads it, except that a key that stands twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value} stands twice", key.start_mark
-                )
-            seen.add(key.value)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
-
-
-def _read_yaml(path: Path) -> Any:
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f":{mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{place}: is not valid YAML: {getattr(error, 'problem', None) or error}") from None
+def _where(recipe: str, path: Path, changes: Sequence[str], place: str) -> str:
+    """The recipe, with the change on the command line that the place comes from, if one does."""
+    for change in reversed(changes):
+        if f"{place}.".startswith(change.partition("=")[0] + "."):
+            return f"--set {cut(change)} on {recipe}"
+    return f"{recipe} with --set" if changes else str(path)
 
 
 def _apply(data: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
     if not equals or not key:
-        raise UserError(f"--set {change}: is not key=value")
-    try:
-        value = yaml.load(text, Loader=_StrictLoader)
-    except yaml.YAMLError:
-        raise UserError(f"--set {change}: the value is not valid YAML; quote it") from None
+        raise UserError(f"--set {cut(change)}: is not key=value")
+    value = parse_yaml(text, f"--set {cut(change)}", numbered=False)
     *parents, last = key.split(".")
     place: Any = data
     for part in parents:
@@ -146,49 +149,70 @@ def _apply(data: dict[str, Any], change: str) -> None:
                 place[part] = {}
             place = place[part]
         else:
-            raise UserError(f"--set {change}: {part} lies below {place!r}, which has no keys")
+            raise UserError(f"--set {cut(change)}: {cut(part)} lies below {_shown(place)}, which has no keys")
     if isinstance(place, list):
         place[_index(place, last, change)] = value
     elif isinstance(place, dict):
         place[last] = value
     else:
-        raise UserError(f"--set {change}: {last} lies below {place!r}, which has no keys")
+        raise UserError(f"--set {cut(change)}: {cut(last)} lies below {_shown(place)}, which has no keys")
 
 
 def _index(items: list[Any], part: str, change: str) -> int:
-    if not part.isdigit() or int(part) >= len(items):
-        raise UserError(f"--set {change}: {part} is no index of a list of {len(items)} (they start at 0)")
+    if part not in {str(number) for number in range(len(items))}:
+        raise UserError(f"--set {cut(change)}: {cut(part)} is no index of a list of {len(items)} (they start at 0)")
     return int(part)
 
 
-def _one_line(error: ValidationError, data: Any) -> str:
-    """The first problem, with its place as the user wrote it and the nearest valid choice."""
+def _first_problem(error: ValidationError, data: Any) -> tuple[str, str]:
+    """The place of the first problem as the user wrote it, and what is wrong there, with the nearest valid choice."""
     problems = error.errors(include_url=False)
+    places = [".".join(_written(problem, data)) for problem in problems]
     # A misspelt key makes another one missing; the spelling is what the user has to mend.
-    problem = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
-    place = ".".join(_written(problem["loc"], data))
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    first = next((number for number, one in enumerate(problems) if one["type"] == "extra_forbidden"), 0)
+    # Of a value that may be one of several types, the one that fits as far as to an item of it.
+    first = next((number for number, place in enumerate(places) if place.startswith(places[first] + ".")), first)
+    problem, place = problems[first], places[first]
+    others = {other for other in places if not f"{place}.".startswith(f"{other}.")}
+    more = f" (and {len(others)} more)" if others else ""
     if problem["type"] == "extra_forbidden":
-        key = str(problem["loc"][-1])
-        return f"{place}: unknown key; {_nearest(key, _keys_at(problem['loc'][:-1]))}{more}"
+        return place, f"unknown key; {_nearest(str(problem['loc'][-1]), _keys_at(problem['loc'][:-1]))}{more}"
     if problem["type"] == "missing":
-        return f"{place}: is missing{more}"
-    text = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if not place:
-        return f"{text}{more}"
-    needed = f"should be {text}" if problem["msg"].startswith("Input should be") else text
-    return f"{place}: {problem['input']!r}: {needed}{more}".replace("\n", " ")
+        return place, f"is missing{more}"
+    if problem["type"] == "union_tag_not_found":
+        return f"{place}.{problem['ctx']['discriminator'].strip(chr(39))}", f"is missing{more}"
+    told = [_told(one) for one, other in zip(problems, places, strict=True) if other == place]
+    text = " or ".join([told[0], *(one.removeprefix("should be ") for one in told[1:])])
+    # Who checks several keys together names them and their values.
+    whole = isinstance(problem["input"], dict) or (problem["type"] == "value_error" and not place)
+    return place, f"{text}{more}" if whole else f"{_shown(problem['input'])}: {text}{more}"
 
 
-def _written(location: tuple[int | str, ...], data: Any) -> Iterator[str]:
+def _told(problem: Any) -> str:
+    if problem["type"] in {"model_type", "dict_type"}:
+        return "should be a mapping"
+    text: str = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    return text.replace("valid tuple", "valid list").replace("Tuple should", "should")
+
+
+def _written(problem: Any, data: Any) -> Iterator[str]:
     """The parts of pydantic's location that stand in the file: it also names union members, which do not."""
+    location = problem["loc"]
     for number, part in enumerate(location):
-        inside = (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int))
+        if isinstance(data, list):
+            inside = isinstance(part, int) and part < len(data)
+        else:
+            inside = isinstance(data, dict) and part in data
         if inside:
             data = data[part]
             yield str(part)
-        elif number == len(location) - 1:
+        elif problem["type"] == "missing" and number == len(location) - 1:
             yield str(part)
+
+
+def _shown(value: Any) -> str:
+    """A value as the user wrote it, or nearly so."""
+    return cut(repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _keys_at(location: tuple[int | str, ...]) -> list[str]:
@@ -213,5 +237,5 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _nearest(word: str, choices: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word[:200], choices, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"choose from {', '.join(choices)}"

@@ -56,7 +56,7 @@ def no_progress(done: float, total: float, *, unit: str = "", note: str = "") ->
 class Settings(BaseModel):
     """Base of every settings model: unknown keys are errors, and nothing changes after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,20 @@ EXECUTION = _Mark("execution")
 """Marks a settings field that changes how a stage runs but not its result: it is left out of the identity."""
 
 USER_FILES = _Mark("user files")
-"""Marks a field that names the user's files. They enter the identity by content, never by name."""
+"""Marks a field that names the user's files. They enter the identity by content and ending, never by name."""
 
 
-def _absolute(path: str, info: ValidationInfo) -> str:
+def absolute_path(path: str, info: ValidationInfo) -> str:
+    """A path of a recipe, made absolute against the recipe's folder. Raises ValueError for an unknown ``~user``."""
     folder = (info.context or {}).get("folder")
-    expanded = Path(path).expanduser()
+    try:
+        expanded = Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError(f"there is no user {Path(path).parts[0]!r}; write the path out") from None
     return str(expanded) if folder is None else str(Path(folder) / expanded)
 
 
-UserPath = Annotated[str, AfterValidator(_absolute), USER_FILES]
+UserPath = Annotated[str, AfterValidator(absolute_path), USER_FILES]
 """A path or glob. Relative ones are made absolute, against the recipe's folder, when the recipe is loaded
 (``model_validate(..., context={"folder": ...})``)."""
 

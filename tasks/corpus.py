@@ -28,6 +28,7 @@ from pydantic import Field, model_validator
 
 from tasks.contract import SCRATCH, Progress, Settings, Stage, UserError
 from tasks.corpus_sources import FilesSource, HubSource, SampleSource, Source, check_source, read_source
+from tasks.user_files import shown
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -114,7 +115,8 @@ def run(settings: CorpusSettings, inputs: Mapping[str, Path], folder: Path, prog
     if last is None or documents < 2:
         empty = sum(count.empty_dropped for count in counts.values())
         raise UserError(
-            f"corpus.sources: {documents} documents with text, {empty} empty ones; the corpus needs at least 2"
+            f"corpus.sources: {documents} documents with text, {empty} empty ones, in {_named(settings)}; "
+            "the corpus needs at least 2"
         )
     held_out = train.documents > 0 and (validation.documents == 0 or _is_held_out(last.text, settings))
     (validation if held_out else train).add(last)
@@ -128,6 +130,14 @@ def run(settings: CorpusSettings, inputs: Mapping[str, Path], folder: Path, prog
         "validation_documents": validation.documents,
         "sources": {name: vars(count) for name, count in counts.items()},
     }
+
+
+def _named(settings: CorpusSettings) -> str:
+    """What the documents come from, for a message."""
+    names: list[str] = []
+    for source in settings.sources:
+        names += map(shown, source.paths) if isinstance(source, FilesSource) else [source.name]
+    return ", ".join(names)
 
 
 def _mixed(settings: CorpusSettings, counts: dict[str, _Count], progress: Progress) -> Iterator[_Document]:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import sys
 import zlib
 from collections.abc import Iterator
-from difflib import get_close_matches
-from glob import glob, has_magic
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from tasks.contract import UserError
+from tasks.user_files import json_object, shown
 
 Format = Literal["txt", "jsonl", "csv", "parquet"]
 TextDocuments = Literal["file", "line", "blank-line"]
@@ -29,36 +27,6 @@ Read = Iterator[tuple[str, float]]
 """Documents, each with the share of the file that was read when it came, 0 to 1."""
 
 
-def find_files(paths: list[str], place: str) -> list[Path]:
-    """The files that paths and globs name, in that order, those of one glob by name, none twice.
-
-    Raises :class:`UserError`, which begins with ``place``, for a missing file and for a glob without a match.
-    """
-    found: dict[Path, None] = {}
-    for path in paths:
-        if has_magic(path):
-            matches = sorted(match for match in glob(path, recursive=True) if Path(match).is_file())
-            if not matches:
-                raise UserError(f"{place}: no file matches {path}; {_what_is_there(Path(path))}")
-            found.update(dict.fromkeys(map(Path, matches)))
-        elif Path(path).is_dir():
-            raise UserError(f"{place}: {path} is a folder; name its files, such as {Path(path) / '*.jsonl'}")
-        elif not Path(path).is_file():
-            raise UserError(f"{place}: no file {path}; {_what_is_there(Path(path))}")
-        else:
-            found[Path(path)] = None
-    return list(found)
-
-
-def _what_is_there(path: Path) -> str:
-    """What the user may have meant: the nearest name in the last part of the path that exists."""
-    wanted, folder = path.name, path.parent
-    while not folder.is_dir():
-        wanted, folder = folder.name, folder.parent
-    nearest = get_close_matches(wanted, [entry.name for entry in folder.iterdir()], n=1, cutoff=0.4)
-    return f"did you mean {folder / nearest[0]}?" if nearest else f"nothing in {folder} has a name like that"
-
-
 def format_of(path: Path, asked: Format | Literal["auto"], place: str) -> Format:
     """The format that was asked for or, for ``auto``, that the file's name says."""
     if asked != "auto":
@@ -66,7 +34,7 @@ def format_of(path: Path, asked: Format | Literal["auto"], place: str) -> Format
     plain = path.with_suffix("") if path.suffix == COMPRESSED else path
     if plain.suffix not in SUFFIXES:
         known = ", ".join(SUFFIXES)
-        raise UserError(f"{place}: {path} does not end in {known} or one of these and .gz; set its format")
+        raise UserError(f"{place}: {shown(path)} does not end in {known} or one of these and .gz; set its format")
     return SUFFIXES[plain.suffix]
 
 
@@ -75,35 +43,36 @@ def read_file(path: Path, format: Format, text_field: str, documents: TextDocume
     if format == "parquet":
         yield from _read_parquet(path, text_field)
         return
+    name = shown(path)
     with path.open("rb") as raw, gzip.open(raw) if path.suffix == COMPRESSED else raw as stream:
         size = max(1, path.stat().st_size)
         try:
-            for text in _read_stream(stream, path, format, text_field, documents):
+            for text in _read_stream(stream, name, format, text_field, documents):
                 yield text, min(1.0, raw.tell() / size)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise UserError(f"{path}: the gzip file is damaged or cut off ({error}); copy it again") from None
+            raise UserError(f"{name}: the gzip file is damaged or cut off ({error}); copy it again") from None
 
 
 def _read_stream(
-    stream: BinaryIO | gzip.GzipFile, path: Path, format: Format, text_field: str, documents: TextDocuments
+    stream: BinaryIO | gzip.GzipFile, name: str, format: Format, text_field: str, documents: TextDocuments
 ) -> Iterator[str]:
     if format == "jsonl":
-        return _read_jsonl(_lines(stream, path), path, text_field)
+        return _read_jsonl(_lines(stream, name), name, text_field)
     if format == "csv":
-        return _read_csv(_lines(stream, path), path, text_field)
+        return _read_csv(_lines(stream, name), name, text_field)
     if documents == "line":
-        return _lines(stream, path)
-    return _read_blocks(_lines(stream, path)) if documents == "blank-line" else iter(["".join(_lines(stream, path))])
+        return _lines(stream, name)
+    return _read_blocks(_lines(stream, name)) if documents == "blank-line" else iter(["".join(_lines(stream, name))])
 
 
-def _lines(stream: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[str]:
+def _lines(stream: BinaryIO | gzip.GzipFile, name: str) -> Iterator[str]:
     offset = 0
     for number, line in enumerate(stream, start=1):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(
-                f"{path}:{number}: not UTF-8: byte 0x{line[error.start]:02x} at offset {offset + error.start}; "
+                f"{name}:{number}: not UTF-8: byte 0x{line[error.start]:02x} at offset {offset + error.start}; "
                 "convert the file to UTF-8"
             ) from None
         offset += len(line)
@@ -122,45 +91,56 @@ def _read_blocks(lines: Iterator[str]) -> Iterator[str]:
         yield "".join(block)
 
 
-def _read_jsonl(lines: Iterator[str], path: Path, text_field: str) -> Iterator[str]:
+def _read_jsonl(lines: Iterator[str], name: str, text_field: str) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}:{number}: not JSON: {error.msg} at column {error.colno}") from None
-        if not isinstance(row, dict):
-            raise UserError(f"{path}:{number}: not a JSON object but {type(row).__name__}")
-        yield text_of(row, text_field, f"{path}:{number}")
+        if line.strip():
+            place = f"{name}:{number}"
+            yield text_of(json_object(line, place, [text_field]), text_field, place)
 
 
-def _read_csv(lines: Iterator[str], path: Path, text_field: str) -> Iterator[str]:
+def _read_csv(lines: Iterator[str], name: str, text_field: str) -> Iterator[str]:
     csv.field_size_limit(sys.maxsize)  # the module's own limit, 131,072 characters, is less than a long document
     rows = csv.DictReader(lines, strict=True)
     try:
+        header = list(rows.fieldnames or [])
+        _check_once(text_field, header, f"{name}:1")
         for row in rows:
-            yield text_of(row, text_field, f"{path}:{rows.line_num}")
+            place = f"{name}:{rows.line_num}"
+            if not header:
+                raise UserError(f"{name}:1: the first line is blank; write the names of the columns there")
+            if None in row:
+                columns = len(header) + len(row[None])
+                raise UserError(f"{place}: {columns} columns instead of {len(header)}; quote the text")
+            yield text_of(row, text_field, place)
     except csv.Error as error:
-        raise UserError(f"{path}:{rows.line_num}: not CSV: {error}") from None
+        raise UserError(f"{name}:{rows.reader.line_num}: not CSV: {error}; check the quotes") from None
 
 
 def _read_parquet(path: Path, text_field: str) -> Read:
     import pyarrow.parquet
-    from pyarrow.lib import ArrowInvalid
+    from pyarrow.lib import ArrowException
 
+    name, done = shown(path), 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            if text_field not in file.schema_arrow.names:
-                raise UserError(_missing(text_field, file.schema_arrow.names, str(path)))
-            done = 0
+            names = file.schema_arrow.names
+            if text_field not in names:
+                raise UserError(_missing(text_field, names, name))
+            _check_once(text_field, names, name)
             for batch in file.iter_batches(batch_size=1_000, columns=[text_field]):
                 for row in batch.to_pylist():
                     done += 1
-                    yield text_of(row, text_field, f"{path}, row {done}"), done / file.metadata.num_rows
-    except ArrowInvalid as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{path}: not a Parquet file: {reason}") from None
+                    yield text_of(row, text_field, f"{name}, row {done}"), done / file.metadata.num_rows
+    except UnicodeDecodeError:
+        raise UserError(f"{name}, after row {done}: text that is not UTF-8; write the file again") from None
+    except (ArrowException, OSError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{name}: not a Parquet file, or damaged ({reason}); copy it again") from None
+
+
+def _check_once(text_field: str, names: list[str], place: str) -> None:
+    if names.count(text_field) > 1:
+        raise UserError(f"{place}: {names.count(text_field)} columns are called '{text_field}'; rename the others")
 
 
 def text_of(row: dict[str, object], text_field: str, place: str) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from tasks.contract import Settings, StageError, UserError, UserPath
-from tasks.corpus_files import COMPRESSED, Format, Read, TextDocuments, find_files, format_of, read_file, text_of
-from tasks.hub import files_at
+from tasks.corpus_files import COMPRESSED, Format, Read, TextDocuments, format_of, read_file, text_of
+from tasks.hub import check_dataset, files_at
+from tasks.user_files import shown, user_files
 
 Weight = Annotated[float, Field(gt=0, lt=1)]
 
@@ -72,9 +74,11 @@ Source = Annotated[SampleSource | FilesSource | HubSource, Field(discriminator="
 def check_source(source: SampleSource | FilesSource | HubSource, place: str) -> None:
     """Raise :class:`UserError`, beginning with ``place``, where a file is missing or of unknown format."""
     if isinstance(source, FilesSource):
-        for path in find_files(source.paths, f"{place}.paths"):
+        for path in _files(source, place):
             if format_of(path, source.format, f"{place}.format") == "parquet" and path.suffix == COMPRESSED:
-                raise UserError(f"{place}.paths: {path}: Parquet files are compressed inside; unpack it")
+                raise UserError(f"{place}.paths: {shown(path)}: Parquet files are compressed inside; unpack it")
+    elif isinstance(source, HubSource):
+        check_dataset(source.dataset)
 
 
 def read_source(source: SampleSource | FilesSource | HubSource, place: str) -> Read:
@@ -85,7 +89,7 @@ def read_source(source: SampleSource | FilesSource | HubSource, place: str) -> R
         for number, text in enumerate(documents(source.seed, source.documents), start=1):
             yield text, number / source.documents
     elif isinstance(source, FilesSource):
-        files = find_files(source.paths, f"{place}.paths")
+        files = _files(source, place)
         sizes = [max(1, path.stat().st_size) for path in files]
         for index, path in enumerate(files):
             format = format_of(path, source.format, f"{place}.format")
@@ -93,6 +97,11 @@ def read_source(source: SampleSource | FilesSource | HubSource, place: str) -> R
                 yield text, (sum(sizes[:index]) + share * sizes[index]) / sum(sizes)
     else:
         yield from _read_hub(source, place)
+
+
+def _files(source: FilesSource, place: str) -> list[Path]:
+    """The source's files in the order of its paths, none twice."""
+    return list(dict.fromkeys(file for path in source.paths for file in user_files(path, f"{place}.paths")))
 
 
 def _read_hub(source: HubSource, place: str) -> Read:
@@ -118,6 +127,7 @@ def _read_hub(source: HubSource, place: str) -> Read:
 def _stream(source: HubSource) -> Any:
     from datasets import load_dataset
 
+    check_dataset(source.dataset)
     if source.parquet_files is None:
         return load_dataset(
             source.dataset, source.config, revision=source.revision, split=source.split, streaming=True

@@ -8,7 +8,6 @@ settings as asked, the content of the user's files, and the *digests* of the inp
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import math
@@ -18,15 +17,16 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from tasks.contract import EXECUTION, USER_FILES, Stage, UserError
+from tasks.contract import EXECUTION, USER_FILES, Stage
+from tasks.user_files import COMPRESSIONS, user_files
 
 
 def identity_of(settings: BaseModel, digest_of_file: Callable[[Path], str]) -> dict[str, Any]:
     """The settings that decide the result, as plain JSON values.
 
-    Fields that hold the user's paths are replaced by the SHA-256 of each file, in sorted order of the names; so
-    moving a file changes nothing, and editing it does. A model can add what its names stand for (the content of a
-    built-in definition) through a method ``identity_inputs() -> dict``.
+    Fields that hold the user's paths are replaced by the SHA-256 of each file and the ending that tells its format, in
+    sorted order of the names; so moving a file changes nothing, and editing it does. A model can add what its names
+    stand for (the content of a built-in definition) through a method ``identity_inputs() -> dict``.
 
     Raises:
         UserError: a path matches no file.
@@ -65,24 +65,6 @@ def canonical(value: Any) -> bytes:
     ).encode()
 
 
-def user_files(pattern: str) -> list[Path]:
-    """The files that a path or glob names, sorted; a folder stands for all files in it.
-
-    Raises:
-        UserError: there is none.
-    """
-    path = Path(pattern)
-    if path.is_dir():
-        found = [file for file in path.rglob("*") if file.is_file()]
-    elif path.is_file():
-        found = [path]
-    else:
-        found = [Path(name) for name in glob.glob(pattern, recursive=True) if Path(name).is_file()]
-    if not found:
-        raise UserError(f"{pattern}: no such file; check the path (relative ones start at the recipe's folder)")
-    return sorted(found)
-
-
 def differences(old: Any, new: Any, place: str = "") -> list[tuple[str, Any, Any]]:
     """Where two identities differ: (dotted place, old value, new value); a missing value is None."""
     if isinstance(old, dict) and isinstance(new, dict):
@@ -108,8 +90,14 @@ def _contents(value: Any, digest_of_file: Callable[[Path], str]) -> Any:
     if value is None:
         return None
     if isinstance(value, str):
-        return [digest_of_file(file) for file in user_files(value)]
+        return [digest_of_file(file) + _ending(file) for file in user_files(value)]
     return [digest for item in value for digest in _contents(item, digest_of_file)]
+
+
+def _ending(file: Path) -> str:
+    """What format ``auto`` goes by: ``.jsonl``, ``.jsonl.gz``."""
+    ending = file.suffix.lower()
+    return Path(file.stem).suffix.lower() + ending if ending in COMPRESSIONS else ending
 
 
 def _plain(value: Any, digest_of_file: Callable[[Path], str]) -> Any:

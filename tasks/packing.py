@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks import durable
 from tasks.contract import SCRATCH, Progress, Settings, Stage, UserError
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tasks.packing_rows import Account, ConcatenatePacker, PairPacker, Row
 
 log = logging.getLogger(__name__)
+
+SHARD_TOKENS = 2**31 // 4
+"""Most tokens in a shard, which is gathered in memory: 2 GiB of 4 bytes each (2 for a vocabulary up to 65,536)."""
 
 
 class PackingSettings(Settings):
@@ -52,8 +55,18 @@ class PackingSettings(Settings):
     )
     seed: int = Field(0, ge=0, description="mode sentence-pairs: decides where the first segment ends")
     blocks_per_shard: int = Field(
-        65_536, ge=1, le=1_000_000, description="blocks a file; 65,536 of 512 tokens take 64 MiB"
+        65_536, ge=1, le=262_144, description="blocks a file; 65,536 of 512 tokens take 64 MiB"
     )
+
+    @model_validator(mode="after")
+    def _shard_fits_memory(self) -> Self:
+        most = SHARD_TOKENS // self.sequence_length
+        if self.blocks_per_shard > most:
+            raise ValueError(
+                f"blocks_per_shard {self.blocks_per_shard} of sequence_length {self.sequence_length} may take more "
+                f"than 2 GiB of memory; set blocks_per_shard to {most} or less"
+            )
+        return self
 
 
 def run(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:

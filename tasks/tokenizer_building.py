@@ -86,7 +86,8 @@ def build_normalizer(definition: TokenizerDefinition) -> normalizers.Normalizer:
         try:
             steps.append(_normalizer(step))
         except Exception as error:  # the library raises bare Exception for a wrong pattern
-            raise UserError(f"tokenizer definition: normalizer.{number}: {error}") from None
+            reason = " ".join(str(error).split())
+            raise UserError(f"normalizer.{number}: {reason}; correct the pattern") from None
     return normalizers.Sequence(steps)
 
 

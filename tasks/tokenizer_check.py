@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from tasks.contract import StageError
+from tasks.contract import StageError, UserError
 from tasks.tokenizer_definition import TokenizerDefinition
 
 JOINERS = "\u200c\u200d"
@@ -34,7 +34,8 @@ def check_tokenizer(folder: Path, definition: TokenizerDefinition, vocabulary_si
         texts: held-out texts on which the promises are checked, beside the definition's hard words.
 
     Raises:
-        StageError: something does not hold; one line that says what.
+        UserError: the vocabulary does not fit the corpus, or the definition loses what it promises to keep.
+        StageError: something else does not hold; one line that says what.
     """
     from transformers import AutoTokenizer
 
@@ -65,7 +66,7 @@ def check_tokenizer(folder: Path, definition: TokenizerDefinition, vocabulary_si
     for text in definition.hard_words:
         _check_promises(plain, definition, text)
         if len(plain.normalizer.normalize_str(text).split()) > 1:
-            raise StageError(f"tokenizer check: the normaliser splits the word {text!r}")
+            raise UserError(f"tokenizer check: the normaliser splits the word {text!r}")
         _check_round_trip(plain, special.unk.id, text)
     for text in texts:
         _check_promises(plain, definition, text)
@@ -77,12 +78,12 @@ def check_tokenizer(folder: Path, definition: TokenizerDefinition, vocabulary_si
 def _check_size(tokenizer: Tokenizer, definition: TokenizerDefinition, vocabulary_size: int) -> None:
     entries = tokenizer.get_vocab_size()
     if entries < vocabulary_size:
-        raise StageError(
+        raise UserError(
             f"the corpus yields only {entries} pieces, not {vocabulary_size}: set tokenizer.vocabulary_size to "
             f"{entries} or less, or take more text"
         )
     if entries > vocabulary_size:
-        raise StageError(
+        raise UserError(
             f"the corpus has more characters than tokenizer.vocabulary_size: {vocabulary_size} has room for "
             f"({entries} entries were needed): raise it, or remove rare characters from the corpus"
         )
@@ -93,7 +94,7 @@ def _check_promises(tokenizer: Tokenizer, definition: TokenizerDefinition, text:
     lost = _kept(text, definition) - _kept(tokenizer.normalizer.normalize_str(text), definition)
     if lost:
         names = ", ".join(f"U+{ord(c):04X} {unicodedata.name(c, '?')} ({n} x)" for c, n in sorted(lost.items()))
-        raise StageError(f"tokenizer check: the normaliser loses {names} in {text[:40]!r}")
+        raise UserError(f"tokenizer check: the normaliser loses {names} in {text[:40]!r}")
 
 
 def _kept(text: str, definition: TokenizerDefinition) -> Counter[str]:

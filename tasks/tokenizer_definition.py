@@ -14,6 +14,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tasks.contract import Settings, UserError
+from tasks.strict_yaml import read_yaml
+from tasks.user_files import file_problem, shown
+
+MAX_ENTRIES = 1_000_000
+"""Most entries of a vocabulary; the largest in use have a quarter of that."""
 
 
 class PlainNormalizer(Settings):
@@ -122,7 +127,7 @@ class TokenizerDefinition(Settings):
 
     description: str = Field(description="one line for people; not part of the identity")
     algorithm: Literal["unigram", "wordpiece"]
-    vocabulary_size: int = Field(ge=16, description="entries, the five special tokens included")
+    vocabulary_size: int = Field(ge=16, le=MAX_ENTRIES, description="entries, the five special tokens included")
     normalizer: list[NormalizerStep]
     pre_tokenizer: list[PreTokenizerStep] = Field(
         min_length=1, description="without any, training needs far more memory"
@@ -143,7 +148,12 @@ class TokenizerDefinition(Settings):
             raise ValueError("decoder metaspace and pre_tokenizer step metaspace go together")
         tokens = {special.token for special in self.special_tokens.by_id()}
         for name, segments in (("single", ["$A"]), ("pair", ["$A", "$B"])):
-            items = [_without_type(item) for item in getattr(self.post_processor, name).split()]
+            items = []
+            for item in getattr(self.post_processor, name).split():
+                head, colon, type_id = item.partition(":")
+                if colon and type_id not in ("0", "1"):
+                    raise ValueError(f"post_processor.{name}: {item!r}: a type id is 0 or 1")
+                items.append(head)
             unknown = [item for item in items if item not in tokens and not item.startswith("$")]
             if unknown:
                 raise ValueError(f"post_processor.{name}: {unknown[0]!r} is none of the special tokens")
@@ -195,30 +205,18 @@ def load_definition(definition: str) -> TokenizerDefinition:
     Raises:
         UserError: there is no such definition, or the file is wrong; one line that names file, place and value.
     """
-    import yaml
-
     check_definition_name(definition)
     path = Path(definition) if is_definition_path(definition) else definitions_folder() / f"{definition}.yaml"
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such tokenizer definition file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    name = shown(path)
+    if problem := file_problem(path):
+        raise UserError(f"{name}: tokenizer definition: {problem}")
+    values = read_yaml(path)
     if not isinstance(values, dict):
-        raise UserError(f"{path}: a tokenizer definition is a mapping; see the built-in `template`")
+        raise UserError(f"{name}: a tokenizer definition is a mapping; see the built-in `template`")
     try:
         return TokenizerDefinition.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{path}: {_first_line(error)}") from None
-
-
-def _without_type(item: str) -> str:
-    """A template's item without its type id: ``$B:1`` -> ``$B``."""
-    head, colon, type_id = item.rpartition(":")
-    return head if colon and type_id.isdigit() else item
+        raise UserError(f"{name}: {_first_line(error)}") from None
 
 
 def _first_line(error: ValidationError) -> str:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.contract import SCRATCH, Progress, Settings, Stage, StageError, UserError
+from tasks.contract import SCRATCH, Progress, Settings, Stage, StageError, UserError, absolute_path
 from tasks.corpus_text import count_characters, count_documents, read_texts
 from tasks.parts import Parts
-from tasks.tokenizer_definition import check_definition_name, is_definition_path, load_definition
+from tasks.tokenizer_definition import MAX_ENTRIES, check_definition_name, is_definition_path, load_definition
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -40,7 +40,7 @@ class TokenizerSettings(Settings):
         "bengali-unigram-32k", description="name of a built-in definition (tokenizers/), or path of a .yaml file"
     )
     vocabulary_size: int | None = Field(
-        None, ge=16, description="entries, special tokens included; null takes the definition's"
+        None, ge=16, le=MAX_ENTRIES, description="entries, special tokens included; null takes the definition's"
     )
     sample_characters: int | None = Field(
         200_000_000,
@@ -54,9 +54,7 @@ class TokenizerSettings(Settings):
     def _known(cls, definition: str, info: ValidationInfo) -> str:
         """A relative path starts at the recipe's folder, which the recipe's loader passes as context."""
         check_definition_name(definition)
-        if is_definition_path(definition) and info.context:
-            return str(info.context["folder"] / Path(definition).expanduser())
-        return definition
+        return absolute_path(definition, info) if is_definition_path(definition) else definition
 
     def identity_inputs(self) -> dict[str, Any]:
         """The definition by its content, so that editing it reruns the stage, and moving a user's file does not."""
@@ -79,8 +77,9 @@ def run(settings: TokenizerSettings, inputs: Mapping[str, Path], folder: Path, p
         ``entries``, ``algorithm``, ``held_out_words``, ``training_characters`` and ``seconds_training``.
 
     Raises:
-        UserError: a split is empty, or the definition is wrong.
-        StageError: the corpus does not fill the vocabulary, or the trained tokenizer fails a check.
+        UserError: a split is empty, the definition is wrong or loses what it promises to keep, or the vocabulary does
+            not fit the corpus.
+        StageError: the trained tokenizer fails another check.
     """
     from tasks.tokenizer_building import save_tokenizer
     from tasks.tokenizer_check import check_tokenizer
@@ -168,7 +167,10 @@ def _train(
         yield batch
         seen["documents"] = documents
 
-    tokenizer = build_tokenizer(definition)
+    try:
+        tokenizer = build_tokenizer(definition)
+    except UserError as error:
+        raise UserError(f"tokenizer.definition: {settings.definition}: {error}") from None
     trainer = build_trainer(definition, vocabulary_size)
     begin = time.monotonic()
     # In a thread of its own: the library does not return for minutes, and Ctrl-C and the progress should not wait.
@@ -189,9 +191,8 @@ def _train(
         progress(seen["documents"], documents, unit="documents", note=note)
     if failure:
         reason = " ".join(str(failure[0]).split())
-        raise StageError(f"training with tokenizer.vocabulary_size: {vocabulary_size} failed: {reason}") from failure[
-            0
-        ]
+        kind = UserError if "vocabulary is not large enough" in reason else StageError
+        raise kind(f"training with tokenizer.vocabulary_size: {vocabulary_size} failed: {reason}") from failure[0]
     if seen["characters"] == 0:
         raise UserError("tokenizer: the corpus' train split holds only white space")
     seconds = time.monotonic() - begin

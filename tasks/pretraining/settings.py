@@ -12,6 +12,15 @@ from pydantic import Field, model_validator
 
 from tasks.contract import EXECUTION, Settings
 
+MAX_WIDTH = 65_536
+"""Upper limit of the model's widths and lengths: far above every published model, far below what overflows."""
+
+MAX_BATCH = 1_000_000
+"""Upper limit of sequences in one optimiser step."""
+
+MAX_STEPS = 10**9
+"""Upper limit of all that is counted in steps."""
+
 ALBERT_EMBEDDING_SIZE = 128
 """Width of the token embeddings of every published ALBERT (Lan et al. 2020, table 1)."""
 
@@ -23,17 +32,19 @@ class ModelSettings(Settings):
     """Shape of the model. What is not here (activation, norms) follows the architecture's published form."""
 
     architecture: Literal["albert", "bert"] = Field(description="family of models in transformers")
-    hidden_size: int = Field(gt=0, description="width of the layers")
-    layers: int = Field(gt=0, description="number of layers")
-    heads: int = Field(gt=0, description="attention heads of a layer; divides hidden_size")
-    intermediate_size: int = Field(gt=0, description="width inside the feed-forward blocks")
+    hidden_size: int = Field(gt=0, le=MAX_WIDTH, description="width of the layers")
+    layers: int = Field(gt=0, le=1000, description="number of layers")
+    heads: int = Field(gt=0, le=MAX_WIDTH, description="attention heads of a layer; divides hidden_size")
+    intermediate_size: int = Field(gt=0, le=MAX_WIDTH, description="width inside the feed-forward blocks")
     embedding_size: int | None = Field(
-        None, gt=0, description="ALBERT only: width of the token embeddings; 128 if not given"
+        None, gt=0, le=MAX_WIDTH, description="ALBERT only: width of the token embeddings; 128 if not given"
     )
     layer_groups: int = Field(1, gt=0, description="ALBERT only: groups of layers with weights of their own")
     hidden_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the hidden states")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the attention weights")
-    max_positions: int = Field(512, gt=0, description="longest sequence in tokens; at least packing.sequence_length")
+    max_positions: int = Field(
+        512, gt=0, le=MAX_WIDTH, description="longest sequence in tokens; at least packing.sequence_length"
+    )
     initializer_range: float = Field(0.02, gt=0, description="standard deviation of the initial weights")
 
     @model_validator(mode="after")
@@ -71,23 +82,25 @@ class CollaborativeSettings(Settings):
     sequences at a time.
     """
 
-    peers: int = Field(2, gt=0, description="peers that a run starts on this machine")
+    peers: int = Field(2, gt=0, le=1000, description="peers that a run starts on this machine")
     matchmaking_seconds: float = Field(5.0, gt=0, description="time for finding a group before averaging")
     averaging_timeout_seconds: float = Field(30.0, gt=0, description="an averaging round is given up after this time")
     compression: Literal["none", "float16", "by-size"] = Field(
         "float16", description="of what peers exchange; by-size: 8 bit for tensors above 65,536 values, else float16"
     )
     bandwidth_mbps: float = Field(100.0, gt=0, description="bandwidth of a peer, for sharing out the averaging")
-    target_group_size: int = Field(256, gt=1, description="most peers in one averaging group")
+    target_group_size: int = Field(256, gt=1, le=MAX_BATCH, description="most peers in one averaging group")
     statistics_expiration_seconds: float = Field(600.0, gt=0, description="a silent peer's figures count this long")
 
 
 class GaudiSettings(Settings):
     """Engine ``gaudi``: Habana Gaudi accelerators through optimum-habana. Defaults are those of the published run."""
 
-    devices: int = Field(8, gt=0, description="accelerators; divides batch_size / accumulation")
+    devices: int = Field(8, gt=0, le=MAX_BATCH, description="accelerators; divides batch_size / accumulation")
     lazy_mode: bool = Field(True, description="collect operations and run them as graphs")
-    throughput_warmup_steps: int = Field(2, ge=0, description="first steps that do not count for the throughput")
+    throughput_warmup_steps: int = Field(
+        2, ge=0, le=MAX_STEPS, description="first steps that do not count for the throughput"
+    )
     use_fused_adam: bool = Field(True, description="Habana's fused AdamW")
     use_fused_clip_norm: bool = Field(True, description="Habana's fused gradient clipping")
     ddp_find_unused_parameters: bool = Field(True, description="as torch's DistributedDataParallel has it")
@@ -101,13 +114,18 @@ class PretrainingSettings(Settings):
         "mlm",
         description="masked language modelling; sop adds ALBERT's sentence order, for packing.mode sentence-pairs",
     )
-    steps: int = Field(gt=0, description="optimiser steps")
+    steps: int = Field(gt=0, le=MAX_STEPS, description="optimiser steps")
     schedule_steps: int | None = Field(
-        None, gt=0, description="step at which the learning rate reaches 0; at least steps, which it is if not given"
+        None,
+        gt=0,
+        le=MAX_STEPS,
+        description="step at which the learning rate reaches 0; at least steps, which it is if not given",
     )
-    batch_size: int = Field(32, gt=0, description="sequences in an optimiser step, over all devices and peers")
+    batch_size: int = Field(
+        32, gt=0, le=MAX_BATCH, description="sequences in an optimiser step, over all devices and peers"
+    )
     accumulation: int = Field(
-        1, gt=0, description="parts the batch is computed in, to save memory; divides batch_size"
+        1, gt=0, le=MAX_BATCH, description="parts the batch is computed in, to save memory; divides batch_size"
     )
     optimizer: Literal["adamw", "lamb"] = Field("adamw", description="LAMB is for batches of thousands")
     learning_rate: float = Field(1e-3, gt=0, description="highest learning rate, reached after the warmup")
@@ -115,7 +133,9 @@ class PretrainingSettings(Settings):
     epsilon: float = Field(1e-6, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay, not of biases and norms")
     lamb_clamp: float = Field(LAMB_CLAMP, gt=0, description="LAMB only: upper limit of a weight's norm in the ratio")
-    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises linearly from 0")
+    warmup_steps: int = Field(
+        0, ge=0, le=MAX_STEPS, description="steps in which the learning rate rises linearly from 0"
+    )
     clip_norm: float | None = Field(
         1.0, gt=0, description="highest norm of the whole batch's gradient; null: no limit"
     )
@@ -125,10 +145,18 @@ class PretrainingSettings(Settings):
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one")
     seed: int = Field(42, ge=0, lt=2**32, description="of initial weights, order, masking and dropout")
-    validate_every: int = Field(500, gt=0, description="steps between two validations; one more at the end")
-    validation_blocks: int = Field(512, gt=0, description="sequences of the validation split that are used")
-    log_every: Annotated[int, EXECUTION] = Field(50, gt=0, description="steps between two lines of the log")
-    checkpoint_every: Annotated[int, EXECUTION] = Field(500, gt=0, description="steps between two checkpoints")
+    validate_every: int = Field(
+        500, gt=0, le=MAX_STEPS, description="steps between two validations; one more at the end"
+    )
+    validation_blocks: int = Field(
+        512, gt=0, le=MAX_STEPS, description="sequences of the validation split that are used"
+    )
+    log_every: Annotated[int, EXECUTION] = Field(
+        50, gt=0, le=MAX_STEPS, description="steps between two lines of the log"
+    )
+    checkpoint_every: Annotated[int, EXECUTION] = Field(
+        500, gt=0, le=MAX_STEPS, description="steps between two checkpoints"
+    )
     collaborative: CollaborativeSettings = Field(
         default_factory=CollaborativeSettings, description="used by engine collaborative"
     )
@@ -174,8 +202,13 @@ class PretrainSettings(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> PretrainSettings:
-        if self.pretraining.objective == "mlm+sop" and self.model.architecture != "albert":
-            raise ValueError(
-                f"pretraining.objective mlm+sop needs model.architecture albert, not {self.model.architecture}"
-            )
+        if problem := sentence_order_problem(self.model, self.pretraining):
+            raise ValueError(problem)
         return self
+
+
+def sentence_order_problem(model: ModelSettings, pretraining: PretrainingSettings) -> str | None:
+    """Why this model cannot be trained on sentence order, in one line; None if it can, or need not."""
+    if pretraining.objective == "mlm+sop" and model.architecture != "albert":
+        return f"pretraining.objective mlm+sop needs model.architecture albert, not {model.architecture}"
+    return None

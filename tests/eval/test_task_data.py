@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow
@@ -126,6 +128,8 @@ def test_csv_with_header_and_official_form_without(tmp_path):
         ('label,text\na,"ক\nখ"\nb\n', None, ":4: ", "1 columns instead of 2"),
         ('label,text\na,"ক\n', None, ":2: ", "not a valid table"),
         ("label,text\na,ক,খ\n", None, ":2: ", "3 columns instead of 2"),
+        ("label,text\na,ক\n ,খ\n", None, ":3: ", "the label in 'label' is empty"),
+        ("label,text,label\na,ক,b\n", None, ":1: ", "2 columns are called 'label'"),
         (b"label,text\na,\xff\n", None, ":2: ", "not UTF-8"),
     ],
 )
@@ -147,6 +151,9 @@ def test_bad_csv_names_file_and_line(tmp_path, text, labels, place, says):
         ('{"tokens": ["a"], "ner_tags": [0]', ":2: not JSON"),
         ("[1]", ":2: a list, not a JSON object"),
         ('{"tokens": ["a"], "ner_tags": [true]}', ":2: label True is neither"),
+        (r'{"tokens": ["\udc00"], "ner_tags": [0]}', r":2: \udc00 is half a character"),
+        ('{"tokens": ' + "[" * 200_000, ":2: JSON that is nested too deeply"),
+        ('{"tokens": ["a"], "ner_tags": [' + "1" * 5_000 + "]}", ":2: a whole number with more than 4300 digits"),
     ],
 )
 def test_bad_json_lines_name_file_and_line(tmp_path, row, says):
@@ -217,6 +224,77 @@ def test_bad_parquet(tmp_path):
         load_task(files_task("classification", path))
 
 
+def test_damaged_parquet(tmp_path):
+    path = tmp_path / "a.parquet"
+
+    def fails(says):
+        with pytest.raises(UserError) as error:
+            load_task(files_task("classification", path, labels=("a", "b")))
+        assert str(error.value).startswith(f"{path}: ")
+        assert says in str(error.value)
+        assert "\n" not in str(error.value)
+
+    table = pyarrow.table({"text": [f"ক {n}" for n in range(3_000)], "label": ["a", "b"] * 1_500})
+    pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+    whole = path.read_bytes()
+    for start in (8, len(whole) - 300):  # in a page, in the footer
+        path.write_bytes(whole[:start] + b"\xff" * 40 + whole[start + 40 :])
+        fails("damaged")
+    column = pyarrow.Array.from_buffers(pyarrow.string(), 1, pyarrow.array([b"\xff"], pyarrow.binary()).buffers())
+    pyarrow.parquet.write_table(pyarrow.table({"text": column, "label": ["a"]}), path)
+    fails("not UTF-8")
+    pyarrow.parquet.write_table(pyarrow.table([["a"], ["b"], ["c"]], names=["text", "label", "text"]), path)
+    fails("2 columns are called 'text'")
+    for entry in ("{", '{"info": 3}', '{"info": {"features": {"text": {"_type": "Nope"}}}}', b"\xff"):
+        pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": entry}), path)
+        fails("'huggingface' entry is broken")
+
+
+def test_a_local_folder_does_not_stand_for_a_pinned_data_set(tmp_path, monkeypatch):
+    (tmp_path / "owner/name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for pattern in (None, "{split}.parquet"):
+        with pytest.raises(UserError, match="would be read in place of the hub's data set"):
+            hub_splits("owner/name", None, COMMIT, Fields("text", "label"), pattern)
+    source = {"kind": "hub", "dataset": "owner/name", "revision": COMMIT}
+    with pytest.raises(UserError, match="would be read in place of the hub's data set"):
+        check(EvaluationSettings(tasks={"t": TaskSettings(kind="ner", source=source)}))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "says"),
+    [
+        ("a.CSV.gz", "classification", "unpack it to one that ends in .csv, .tsv, .jsonl, .json, .parquet"),
+        ("a.conll.xz", "ner", "labelled files are not read compressed"),
+        ("a.txt", "classification", "does not end in .csv, .tsv, .jsonl, .json, .parquet; rename it"),
+        ("a\nb.conll", "ner", r"a\nb.conll':1: 'ক' has no tag"),
+    ],
+)
+def test_a_file_that_cannot_be_read_by_its_name(tmp_path, name, kind, says):
+    with pytest.raises(UserError) as error:
+        check(EvaluationSettings(tasks={"t": files_task(kind, write(tmp_path / name, "ক\n"))}))
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_check_reads_small_files_and_imports_nothing_heavy(tmp_path, monkeypatch):
+    good = write(tmp_path / "a.conll", "ক\tB-PER\n")
+    bad = write(tmp_path / "b.conll", "ক\tB-PER\nখ\tPER\n")
+    settings = EvaluationSettings(tasks={"t": files_task("ner", good, bad)})
+    with pytest.raises(UserError, match=r"b\.conll:2: tag 'PER' is not IOB2"):
+        check(settings)
+    monkeypatch.setattr("eval.data.CHECKED_BYTES", 10)
+    check(settings)
+    code = (
+        "import json, sys; from eval.data import check; from eval.settings import EvaluationSettings; "
+        "check(EvaluationSettings.model_validate(json.loads(sys.argv[1]))); "
+        "print([name for name in ('datasets', 'pyarrow', 'numpy', 'torch') if name in sys.modules])"
+    )
+    asked = EvaluationSettings(tasks={"t": files_task("ner", good)}).model_dump_json()
+    done = subprocess.run([sys.executable, "-c", code, asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_several_files_of_a_split(tmp_path):
     for name in "ab":
         write(tmp_path / f"{name}.jsonl", json.dumps({"text": name, "label": name}) + "\n")
@@ -225,7 +303,7 @@ def test_several_files_of_a_split(tmp_path):
 
 
 def test_check_finds_what_is_wrong_before_anything_runs(tmp_path):
-    good = write(tmp_path / "a.conll", "ক\tO\n")
+    good = write(tmp_path / "a.conll", "ক\tB-PER\n")
 
     def checked(task: TaskSettings, **changes) -> None:
         check(EvaluationSettings(tasks={"t": task.model_copy(update=changes)}))
@@ -236,7 +314,7 @@ def test_check_finds_what_is_wrong_before_anything_runs(tmp_path):
     with pytest.raises(UserError, match="no table 'wikiann'; known are wikiann-bn, soham-ncc"):
         checked(files_task("ner", good), published="wikiann")
     with pytest.raises(UserError, match="format conll is for NER"):
-        checked(files_task("classification", good))
+        checked(files_task("classification", good, format="conll"))
     with pytest.raises(UserError, match="must be a number in a CoNLL file"):
         checked(files_task("ner", good, tag_column="ner_tags"))
     with pytest.raises(UserError, match="csv holds no lists of words"):
@@ -250,7 +328,7 @@ def test_check_finds_what_is_wrong_before_anything_runs(tmp_path):
         ({"labels": ["B-PER", "I-PER"]}, "the tag O is missing"),
         ({"labels": ["O", "I-PER"]}, "but not 'B-PER'"),
         ({"labels": ["O", "B-X", "O"]}, "not distinct"),
-        ({"source": {"kind": "hub", "dataset": "a/b", "revision": "main"}}, "should match pattern"),
+        ({"source": {"kind": "hub", "dataset": "a/b", "revision": "main"}}, "pin it|match pattern"),
         ({"source": {"kind": "sample"}, "labels": ["O", "B-X"]}, "labels of its own"),
         ({"source": {"kind": "web"}}, "does not match any of the expected tags"),
     ],

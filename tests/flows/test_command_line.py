@@ -95,12 +95,128 @@ def test_wrong_input_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["run", "demo", "--only", "packing"], ["fly"], ["run", "demo", "--workers", "0"]]
+    ("arguments", "told"),
+    [
+        (["run", "demo", "--only", "packing"], "sahajflow run: argument --only: invalid choice: 'packing'"),
+        (["fly"], "sahajflow: argument COMMAND: invalid choice: 'fly'"),
+        ([], "see sahajflow --help"),
+        (["run", "demo", "--workers", "0"], "0: should be a whole number from 1 to 1024; see sahajflow run --help"),
+        (
+            ["run", "demo", "--workers", "abc"],
+            "abc: should be a whole number from 1 to 1024; see sahajflow run --help",
+        ),
+        (["plan", "demo", "more\nlines"], "unrecognized arguments: more lines"),
+    ],
 )
-def test_wrong_arguments_are_status_2(arguments: list[str]) -> None:
+def test_wrong_arguments_are_one_line_and_status_2(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "status", "clean", "report"])
+@pytest.mark.parametrize("kind", ["file", "foreign", "nobody", "long"])
+def test_place_that_can_be_no_store_is_one_line_and_status_2(
+    command: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = {"nobody": "~nobody-at-all/store", "long": "x" * 5000}.get(kind, str(tmp_path / kind))
+    if kind == "file":
+        Path(store).touch()
+    if kind == "foreign":
+        Path(store).mkdir()
+        (Path(store) / "mine.txt").touch()
+    recipe = ["demo"] if command in {"plan", "run", "report"} else []
+    assert main([command, *recipe, "--store", store]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--store" in line
+    assert main(["doctor", "--store", store]) == 1
+    assert "FAIL" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["run", "demo", "--store", "good"], ["run", "demo"], ["up"], ["down"]])
+@pytest.mark.parametrize("place", ["/proc/nope", "/etc/passwd", "~nobody-at-all"])
+def test_home_that_cannot_be_is_one_line_and_status_2(
+    command: list[str],
+    place: str,
+    no_prefect_configured: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SAHAJFLOW_HOME", place)
+    assert main(command) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert place in line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("PREFECT_API_URL", "http://exa mple/api", "http://exa mple/api does not answer (set in PREFECT_API_URL)"),
+        ("PREFECT_API_URL", "nonsense", "nonsense does not answer (set in PREFECT_API_URL)"),
+        ("PREFECT_PROFILES_PATH", "/tmp", "/tmp: Prefect's settings cannot be read (Is a directory)"),
+        ("PREFECT_HOME", "~nobody-at-all", "there is no such user"),
+    ],
+)
+@pytest.mark.parametrize("command", [["run", "demo"], ["up"]])
+def test_wrong_prefect_settings_are_one_line_and_status_2(
+    command: list[str],
+    name: str,
+    value: str,
+    told: str,
+    no_prefect_configured: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert main(command) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert told in line
+
+
+@pytest.mark.parametrize(("force", "told"), [([], "go on from here"), (["--force", "corpus"], "the forced stage")])
+def test_interruption_says_how_to_go_on(
+    force: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.execution.prepare", interrupted)
+    assert main(["plan", "demo", *force]) == 130
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+RUN_MAIN = "import sys; from flows.command_line import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_full_disk_under_the_output_is_one_line_and_status_1() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", RUN_MAIN, "plan", "demo"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "sahajflow: the output: No space left on device\n"
+
+
+def test_output_of_few_characters_is_no_error() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", RUN_MAIN, "plan", "demo", "--store", "ভাষা"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "store /" in done.stdout
+    assert "\\u09ad" in done.stdout
 
 
 def recipe_over(path: Path, tmp_path: Path) -> str:

@@ -6,6 +6,7 @@ its inputs' digests, as a deterministic stage does.
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -68,6 +69,9 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         if len(sources) == 1:
             sources.append({"kind": "sample", "name": "second"})
         return ["corpus.sources=" + json.dumps([{**source, "weight": 1 / len(sources)} for source in sources])]
+    if key.startswith("corpus.sources.") and key.endswith((".config", ".parquet_files")) and value is None:
+        other = "parquet_files" if key.endswith(".config") else "config"
+        return [f"{key}=other", f"{parent}.{other}=null"]
     if key.endswith(".fine_tuning.threshold"):
         return [f"{key}=0.02", f"{parent}.patience=2"]
     if key.endswith(".fine_tuning.patience") and value is not None:
@@ -76,6 +80,8 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         files = {"kind": "files"} | {split: str(folder / "other.csv") for split in ("train", "validation", "test")}
         ner = at(recipe, parent).kind == "ner"
         return [f"{parent}.source={json.dumps(files)}", f"{key}={'[O, B-PER, I-PER]' if ner else '[x, y]'}"]
+    if re.fullmatch(r"evaluation\.tasks\.[^.]+\.kind", key) and value == "classification":
+        return [f"{key}=ner", f"{parent}.labels=null"]
     if key.endswith(".kind") and ".source" in key:
         other = {"kind": "files", "name": "other", "paths": [str(folder / "other.txt")]}
         if "tasks" in key:
@@ -171,8 +177,8 @@ def at(model: Any, key: str) -> Any:
             model = getattr(model, part, None)
         elif isinstance(model, dict):
             model = model.get(part)
-        else:
-            model = model[int(part)]
+        elif model is not None:
+            model = model[int(part)] if int(part) < len(model) else None
     return model
 
 

@@ -73,10 +73,46 @@ def test_hub_revisions_are_commits(name: str) -> None:
             r"packing\.sequence_lenght: unknown key; did you mean sequence_length\?",
         ),
         ("kind: sample", "kind: sampel", r"corpus\.sources\.0: .*sampel.*"),
-        ("steps:", "stpes:", r"pretraining\.stpes: unknown key; did you mean steps\?"),
+        ("\n  steps:", "\n  stpes:", r"pretraining\.stpes: unknown key; did you mean steps\?"),
         ("engine: local", "engine: lokal", r"pretraining\.engine: 'lokal': should be 'local'"),
         ("seeds: 3", "seeds: many", r"evaluation\.seeds"),
-        ("name: demo", "name: My Recipe", r"name: 'My Recipe'"),
+        ("name: demo", "name: My Recipe", r"name: 'My Recipe': should be lower-case letters .*, digits and dashes"),
+        ("name: demo", "name: 2024-99-99", r"mine\.yaml:3: .*2024-99-99 is read as a date; quote it"),
+        ("name: demo", "? [a, b]\n: 1\nname: demo", r"mine\.yaml:3: .*a seq: keys are strings"),
+        ("name: demo", "? {a: b}\n: 1\nname: demo", r"mine\.yaml:3: .*a map: keys are strings"),
+        ("name: demo", "True: 1\nname: demo", r"mine\.yaml:3: .*True is read as bool: keys are strings; quote it"),
+        ("name: demo", "1: 1\nname: demo", r"1 is read as int: keys are strings; quote it"),
+        ("name: demo", "~: 1\nname: demo", r"~ is read as null: keys are strings; quote it"),
+        ("name: demo", "name: !!int x", r"mine\.yaml:3: .*x is no valid int"),
+        ("name: demo", "name: !!int ''", r"no valid int"),
+        ("name: demo", "name: !!float x", r"mine\.yaml:3: .*x is no valid float"),
+        ("name: demo", "name: !!bool x", r"x is no valid bool"),
+        ("name: demo", "name: !!timestamp x", r"x is read as a date"),
+        ("name: demo", "name: !!set {a, b}", r"the tag .*set is not known"),
+        ("name: demo", "name: !mine x", r"the tag !mine is not known"),
+        ("name: demo", "name: " + "9" * 5000, r"99\.\.\. is no valid int"),
+        ("name: demo", "name: 0x" + "9" * 5000, r"a number of more than 100 digits"),
+        ("name: demo", "name: " + "[" * 100 + "]" * 100, r"nested deeper than 50 levels"),
+        ("name: demo", "name: " + "[" * 100_000, r"mine\.yaml:\d+: is not valid YAML"),
+        ("name: demo", "name: &self [*self]", r"an alias lies inside its own anchor"),
+        (
+            "name: demo",
+            "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+            + "".join(
+                f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcde", "bcdef", strict=True)
+            )
+            + "name: demo",
+            r"more than 100,000 values",
+        ),
+        ("learning_rate: 2.0e-3", "learning_rate: 1e400", r"pretraining\.learning_rate: '1e400': should be a finite"),
+        (
+            "learning_rate: 2.0e-3",
+            "learning_rate: .nan",
+            r"pretraining\.learning_rate: NaN: should be a finite number",
+        ),
+        ("rate: 0.3", "rate: .inf", r"masking\.rate: Infinity: should be"),
+        ("    ner:", "    NER:", r"evaluation\.tasks\.NER: 'NER': a task's name should be lower-case letters"),
+        ("kind: sample\n", "seed: 3\n", r"corpus\.sources\.0\.kind: is missing"),
         ("packing:", "packing:\n  mode: [", r"mine\.yaml:\d+: is not valid YAML"),
         ("name: demo", "name: demo\nname: twice", r"mine\.yaml:\d+: is not valid YAML: the key name stands twice"),
     ],
@@ -86,6 +122,7 @@ def test_mistakes_are_one_line_with_file_place_and_choice(demo: Path, old: str, 
         load_recipe(edited(demo, old, new))
     assert "mine.yaml" in str(error.value)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
 
 
 def test_missing_part_is_named(demo: Path) -> None:
@@ -110,6 +147,18 @@ def test_unknown_recipe_names_the_nearest() -> None:
         load_recipe("nowhere.yaml")
 
 
+@pytest.mark.parametrize("name", ["~nobody-at-all/x.yaml", "x" * 5000, "x" * 300 + ".yaml", "a\0b", ""])
+def test_names_that_can_be_no_file_are_errors_of_one_line(name: str) -> None:
+    with pytest.raises(UserError) as error:
+        load_recipe(name)
+    assert "\n" not in str(error.value)
+
+
+def test_folder_is_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder; name a recipe file in it"):
+        load_recipe(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -119,11 +168,74 @@ def test_unknown_recipe_names_the_nearest() -> None:
         ("seeds", r"--set seeds: is not key=value"),
         ("packing.sequence_length=4096", r"packing\.sequence_length 4096 is longer than model\.max_positions"),
         ("pretraining.objective=mlm+sop", r"mlm\+sop"),
+        ("corpus.sources.²=1", r"² is no index of a list of 1"),
+        ("corpus.sources." + "9" * 5000 + "=1", r"is no index"),
+        ("pretraining.betas=[0.9]", r"--set pretraining\.betas=\[0\.9\] on demo: pretraining\.betas\.1: is missing$"),
+        ("pretraining.betas=[0.9, 0.9, 0.9]", r"pretraining\.betas: \[0\.9, 0\.9, 0\.9\]: should have at most 2"),
+        ("pretraining.betas=[0.9, x]", r"pretraining\.betas\.1: 'x': should be a valid number"),
+        ("pretraining.learning_rate=1e400", r"should be a finite number"),
+        ("pretraining.betas=[0.9, .nan]", r"pretraining\.betas\.1: NaN: should be a finite number"),
+        ("evaluation.seeds=99999999999999999999", r"evaluation\.seeds: 9+: should be less than or equal to 1000"),
+        ("evaluation.seeds=many", r"on demo: evaluation\.seeds: 'many': should be a valid integer.* or a valid list$"),
+        ("evaluation.seeds=[1, x]", r"evaluation\.seeds\.1: 'x': should be a valid integer"),
+        ("evaluation.seeds=[1, 1]", r"evaluation: seeds: 1 stands twice"),
+        (
+            "evaluation.tasks.ner.fine_tuning.max_length=129",
+            r"ner\.fine_tuning\.max_length 129 is longer than model\.ma",
+        ),
+        ("model.hidden_size=100000", r"model\.hidden_size: 100000: should be less than or equal to 65536"),
+        ("pretraining.steps=10000000000", r"should be less than or equal to 1000000000"),
+        (
+            "pretraining.warmup_steps=4000",
+            r"^demo with --set: pretraining: warmup_steps 4000 leaves nothing of 4000 steps$",
+        ),
+        ("pretraining=3", r"on demo: pretraining: 3: should be a mapping"),
+        (
+            "pretraining={steps: 0}",
+            r"^--set pretraining=\{steps: 0\} on demo: pretraining\.steps: 0: should be greater",
+        ),
+        ("name=2024-99-99", r"2024-99-99 is read as a date; quote it"),
+        ("name={? [a, b] : 1}", r"keys are strings"),
+        ("name=!!int x", r"x is no valid int"),
+        ("name=!mine x", r"the tag !mine is not known"),
+        ("name={a: 1, a: 2}", r"the key a stands twice"),
+        ("name=a: b: c", r"is not valid YAML: mapping values are not allowed.*quote the value"),
+        ("name=" + "[" * 5000, r"is not valid YAML"),
+        ("name=\udcff", r"bytes that are not UTF-8"),
     ],
 )
 def test_changes_on_the_command_line_are_checked_alike(change: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=told) as error:
         load_recipe("demo", [change])
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def test_only_the_faulty_change_is_told() -> None:
+    with pytest.raises(UserError) as error:
+        load_recipe("demo", ["description=harmless", "pretraining.steps=many", "evaluation.seeds=5"])
+    assert str(error.value) == (
+        "--set pretraining.steps=many on demo: pretraining.steps: 'many': should be a valid integer, "
+        "unable to parse string as an integer"
+    )
+
+
+def test_sentence_order_with_bert_is_an_error_of_the_recipe() -> None:
+    with pytest.raises(UserError, match=r"mlm\+sop needs model\.architecture albert, not bert"):
+        load_recipe("demo", ["pretraining.objective=mlm+sop", "packing.mode=sentence-pairs"])
+
+
+def test_values_behind_aliases_change_one_by_one() -> None:
+    tasks = load_recipe("sahajbert", ["evaluation.tasks.ner.fine_tuning.epochs=3"]).evaluation.tasks
+    assert (tasks["ner"].fine_tuning.epochs, tasks["topics"].fine_tuning.epochs) == (3, 20)
+
+
+def test_merged_keys_may_be_overridden_at_any_depth(demo: Path) -> None:
+    text = demo.read_text(encoding="utf-8").replace("fine_tuning: {", "fine_tuning: &own {", 1)
+    text = text.replace("      fine_tuning: {learning_rate: 1.0e-3,", "      fine_tuning: {<<: *own,", 1)
+    demo.write_text(text, encoding="utf-8")
+    tuning = load_recipe(str(demo)).evaluation.tasks["topics"].fine_tuning
+    assert (tuning.learning_rate, tuning.max_length) == (5e-4, 128)
 
 
 def test_changes_apply_to_nested_keys_and_lists() -> None:
@@ -139,3 +251,21 @@ def test_relative_paths_start_at_the_recipe(demo: Path) -> None:
     data["corpus"]["sources"] = [{"kind": "files", "paths": ["texts/*.txt"]}]
     demo.write_text(yaml.safe_dump(data), encoding="utf-8")
     assert load_recipe(str(demo)).corpus.sources[0].paths == [str(demo.parent / "texts/*.txt")]
+
+
+def test_relative_paths_of_a_built_in_recipe_start_at_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe("my-language").corpus.sources[0].paths == [str(tmp_path / "texts/*.txt")]
+    changed = load_recipe("my-language", ["corpus.sources.0.paths=[other.txt]"])
+    assert changed.corpus.sources[0].paths == [str(tmp_path / "other.txt")]
+
+
+def test_relative_paths_of_changes_start_at_the_recipe_file(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    changed = load_recipe("../mine.yaml", ["corpus.sources.0={kind: files, paths: [other.txt]}"])
+    assert Path(changed.corpus.sources[0].paths[0]).resolve() == tmp_path / "other.txt"

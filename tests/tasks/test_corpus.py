@@ -312,7 +312,22 @@ class TestBadInput:
     @pytest.mark.parametrize("content", [[], ["", "  "], ["একটি"]])
     def test_corpus_of_less_than_two_documents(self, tmp_path, content):
         path = write_jsonl(tmp_path / "a.jsonl", content)
-        fails(settings(files(path)), tmp_path / "out", says=["corpus.sources", "at least 2"])
+        fails(settings(files(path)), tmp_path / "out", says=["corpus.sources", "at least 2", path])
+
+    def test_a_local_folder_does_not_stand_for_a_pinned_data_set(self, tmp_path, monkeypatch):
+        (tmp_path / "owner/name").mkdir(parents=True)
+        monkeypatch.chdir(tmp_path)
+        source = {"kind": "hub", "dataset": "owner/name", "revision": HUB_REVISION, "name": "x"}
+        for way in ({}, {"parquet_files": "*.parquet"}):
+            with pytest.raises(UserError, match="would be read in place of the hub's data set"):
+                check(settings(source | way))
+            fails(settings(source | way), tmp_path / "out", says=["owner/name", tmp_path, "rename it"])
+
+    def test_a_name_of_two_lines_makes_a_message_of_one(self, tmp_path):
+        path = tmp_path / "a\nb.jsonl"
+        path.write_text("{\n")
+        fails(settings(files(path)), tmp_path / "out", says=[r"a\nb.jsonl':1: not JSON"])
+        fails(settings(files(path.rename(tmp_path / "a\nb.md"))), tmp_path / "out", says=[r"a\nb.md' does not end"])
 
     @pytest.mark.parametrize("ending", [".txt", ".jsonl", ".txt.gz"])
     def test_not_utf8_names_line_and_byte(self, tmp_path, ending):
@@ -329,6 +344,9 @@ class TestBadInput:
             ('{"body": "ক", "id": 1}', ["'text'", "body, id", "text_field"]),
             ('{"text": 5}', ["not text but int"]),
             ('{"text": null}', ["empty (null)"]),
+            (r'{"text": "ক\ud800"}', ["lone surrogate", r"\ud800"]),
+            ("[" * 200_000, ["nested too deeply"]),
+            ('{"text": "ক", "id": ' + "1" * 5_000 + "}", ["more than 4300 digits"]),
         ):
             path.write_text('{"text": "ভালো"}\n' + line + "\n")
             fails(settings(files(path)), tmp_path / "out", says=[f"{path}:2", *says])
@@ -343,6 +361,44 @@ class TestBadInput:
         fails(settings(files(tmp_path / "a.parquet")), tmp_path / "out", says=["a.parquet", "'text'", "body"])
         (tmp_path / "b.parquet").write_text("no")
         fails(settings(files(tmp_path / "b.parquet")), tmp_path / "out", says=["b.parquet", "not a Parquet file"])
+
+    def test_half_characters_where_nothing_is_read_do_no_harm(self, tmp_path):
+        path = tmp_path / "a.jsonl"
+        path.write_text(r'{"text": "\ud83d\ude00", "by": "\ud800"}' + '\n{"text": "ক"}\n')
+        _, rows = run(settings(files(path)), tmp_path / "out")
+        assert sorted(all_texts(rows)) == ["ক", "😀"]
+
+    @pytest.mark.parametrize(
+        ("content", "says"),
+        [
+            ("text,id\nক,1\nখ, গ,2\n", [":3", "3 columns instead of 2", "quote the text"]),
+            ("text,id,text\nক,1,খ\n", [":1", "2 columns are called 'text'"]),
+            ("\ntext\nক\n", [":1", "the first line is blank"]),
+            ('text\n"ক\n', [":2", "not CSV", "check the quotes"]),
+        ],
+    )
+    def test_bad_csv(self, tmp_path, content, says):
+        path = tmp_path / "a.csv"
+        path.write_text(content)
+        fails(settings(files(path)), tmp_path / "out", says=[path, *says])
+
+    def test_damaged_parquet(self, tmp_path):
+        import pyarrow
+        import pyarrow.parquet
+
+        path, chosen = tmp_path / "a.parquet", settings(files(tmp_path / "a.parquet"))
+        table = pyarrow.table({"text": texts(3_000)})
+        pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+        whole = path.read_bytes()
+        for start in (8, len(whole) - 300):  # in a page, in the footer
+            path.write_bytes(whole[:start] + b"\xff" * 40 + whole[start + 40 :])
+            fails(chosen, tmp_path / "out", says=[path, "damaged"])
+        broken = pyarrow.array([b"ok", b"\xff\xfe"], pyarrow.binary()).buffers()
+        column = pyarrow.Array.from_buffers(pyarrow.string(), 2, broken)
+        pyarrow.parquet.write_table(pyarrow.table({"text": column}), path)
+        fails(chosen, tmp_path / "out", says=[path, "not UTF-8"])
+        pyarrow.parquet.write_table(pyarrow.table([["ক"], ["খ"]], names=["text", "text"]), path)
+        fails(chosen, tmp_path / "out", says=[path, "2 columns are called 'text'"])
 
     def test_cut_off_gzip(self, tmp_path):
         path = tmp_path / "a.jsonl.gz"

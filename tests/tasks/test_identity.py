@@ -1,12 +1,14 @@
 import hashlib
+import os
 from pathlib import Path
 from typing import Annotated
 
 import pytest
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from tasks.contract import EXECUTION, Settings, Stage, UserError, UserPath
-from tasks.identity import canonical, differences, fingerprint_of, identity_of, user_files
+from tasks.identity import canonical, differences, fingerprint_of, identity_of
+from tasks.user_files import user_files
 
 
 class Inner(Settings):
@@ -29,7 +31,7 @@ def stage(version: int = 1) -> Stage:
     return Stage("corpus", version, Outer, lambda *_: {})
 
 
-def test_users_files_count_by_content_not_by_name(tmp_path: Path) -> None:
+def test_users_files_count_by_content_and_ending_not_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "b.txt").write_text("one")
     (tmp_path / "c.txt").write_text("two")
@@ -39,17 +41,82 @@ def test_users_files_count_by_content_not_by_name(tmp_path: Path) -> None:
 
     assert identity("a.txt") == identity("b.txt")
     assert identity("a.txt") != identity("c.txt")
-    assert "txt" not in str(identity("a.txt"))
+    # By its ending the same content would be read as another format.
+    for name in ("a.jsonl", "a.tar.gz", "b.x.JSONL.gz", "d.2024"):
+        (tmp_path / name).write_text("one")
+    sha256 = hashlib.sha256(b"one").hexdigest()
+    assert identity("a.txt")["one"] == [f"{sha256}.txt"]
+    assert identity("a.jsonl")["one"] == [f"{sha256}.jsonl"]
+    assert identity("b.x.JSONL.gz")["one"] == [f"{sha256}.jsonl.gz"]
+    assert identity("d.2024")["paths"] == [f"{sha256}.2024"]
 
 
-def test_glob_is_sorted_and_a_folder_means_all_its_files(tmp_path: Path) -> None:
-    for name in ("2.txt", "1.txt", "deep/3.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+def test_a_glob_is_sorted_and_has_files_only(tmp_path: Path) -> None:
+    for name in ("2.txt", "1.txt", "deep/3.txt", "deep/folder.txt/4.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
+    (tmp_path / "deep/back").symlink_to("..")
     assert [file.name for file in user_files(str(tmp_path / "*.txt"))] == ["1.txt", "2.txt"]
-    assert [file.name for file in user_files(str(tmp_path))] == ["1.txt", "2.txt", "3.txt"]
-    with pytest.raises(UserError, match=r"none\*: no such file"):
-        user_files(str(tmp_path / "none*"))
+    assert [file.name for file in user_files(str(tmp_path / "**/[0-9].txt"))] == ["1.txt", "2.txt", "3.txt", "4.txt"]
+
+
+def test_brackets_of_a_name_that_exists_are_no_glob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "set[1]*"
+    folder.mkdir()
+    for name in ("a[1].txt", "a1.txt"):
+        (folder / name).write_text("x")
+    assert user_files(str(folder / "a[1].txt")) == [folder / "a[1].txt"]
+    assert user_files(str(folder / "a[12].txt")) == [folder / "a1.txt"]
+    assert user_files(str(folder / "*.txt")) == [folder / "a1.txt", folder / "a[1].txt"]
+    monkeypatch.chdir(folder)
+    assert user_files("*1.txt") == [Path("a1.txt")]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("qqqqqq*", "no file matches; nothing in"),
+        ("none.txt", "no such file; did you mean"),
+        ("fifo", "is not a regular file but a pipe, socket or device"),
+        ("fif?", "is not a regular file but a pipe, socket or device"),
+        ("loop", "cannot be read: Too many levels of symbolic links"),
+        ("gone", "is a link to a file that does not exist"),
+        ("gon*", "is a link to a file that does not exist"),
+        ("folder", "is a folder; name its files"),
+        ("folder/*", "no file matches"),
+        ("x" * 300, "cannot be read: File name too long"),
+        ("x" * 300 + "*", "no file matches"),
+        ("one.txt/two", "no such file"),
+        ("a\0b", "a path holds no NUL character"),
+        ("a\0b*", "no file matches"),
+        ("two\nlines", r"two\nlines': no such file"),
+    ],
+)
+def test_what_is_not_a_file_is_said_in_one_line(tmp_path: Path, name: str, says: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("nowhere")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "one.txt").write_text("x")
+    with pytest.raises(UserError) as caught:
+        user_files(str(tmp_path / name), "corpus.paths")
+    message = str(caught.value)
+    assert message.startswith("corpus.paths: ")
+    assert says in message
+    assert message.isprintable()
+    assert f"did you mean {tmp_path / name}?" not in message
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(UserError, match=r"a\.txt: cannot be read: Permission denied"):
+        user_files(str(tmp_path / "a.txt"))
+
+
+def test_the_home_of_a_user_who_is_not_there() -> None:
+    with pytest.raises(ValidationError, match="there is no user '~nobody-of-that-name'; write the path out"):
+        Outer(one="~nobody-of-that-name/a.txt")
 
 
 def test_execution_settings_are_left_out_also_in_nested_models() -> None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tasks import packing
 from tasks.contract import StageError, UserError, no_progress
@@ -386,6 +387,14 @@ def test_too_little_text(tokenizer: Path, tmp_path: Path, train: list[str], vali
     ):
         pack(write_corpus(tmp_path / "c", train, validation), tokenizer, tmp_path / "pack")
     assert not (tmp_path / "pack/data").exists()
+
+
+def test_a_shard_has_bounds() -> None:
+    with pytest.raises(ValidationError, match="less than or equal to 262144"):
+        PackingSettings(blocks_per_shard=262_145)
+    with pytest.raises(ValidationError, match="set blocks_per_shard to 131072 or less"):
+        PackingSettings(blocks_per_shard=131_073, sequence_length=4096)
+    PackingSettings(blocks_per_shard=131_072, sequence_length=4096)
 
 
 def test_a_setting_without_effect_is_said(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,9 @@ def test_marks_and_joiners_survive_normalisation(name: str) -> None:
         ({"decoder": "wordpiece"}, "decoder wordpiece needs algorithm wordpiece"),
         ({"pre_tokenizer": [{"step": "digits"}]}, "metaspace"),
         ({"post_processor": {"single": "[CLS] $A [END]", "pair": "$A $B"}}, "'[END]' is none of the special tokens"),
+        ({"post_processor": {"single": "[CLS]:99999999999999 $A", "pair": "$A $B"}}, "a type id is 0 or 1"),
+        ({"post_processor": {"single": "[CLS]:১ $A", "pair": "$A $B"}}, "'[CLS]:১': a type id is 0 or 1"),
+        ({"vocabulary_size": 1_000_001}, "vocabulary_size: Input should be less than or equal to 1000000"),
         ({"post_processor": {"single": "$A", "pair": "$B $A"}}, "$A and $B once each"),
     ],
 )
@@ -136,15 +140,37 @@ def test_a_wrong_pattern_is_the_users_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["a: [", "- 1", "", "\x00"])
 def test_a_file_that_is_no_definition(content: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"mine\.yaml: "):
+    with pytest.raises(UserError, match=r"mine\.yaml(:\d+)?: "):
         load_definition(written(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("algorithm: unigram\nalgorithm: wordpiece\n", "the key algorithm stands twice"),
+        ("special_tokens:\n  pad: {id: 0, id: 1}\n", "the key id stands twice"),
+        ("a: 2024-99-99\n", "2024-99-99 is read as a date; quote it"),
+        ("a: 1\nb: !!int x\n", "x is no valid int"),
+        ("a: !!bool x\n", "x is no valid bool"),
+        ("? [a]\n: b\n", "keys are strings; quote it"),
+        ("[" * 100_000, "nest"),
+    ],
+)
+def test_yaml_that_a_definition_does_not_need(content: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        load_definition(written(tmp_path, content))
+    message = str(caught.value)
+    assert re.match(rf"{re.escape(str(tmp_path / 'mine.yaml'))}(:\d+)?: ", message)
+    assert says in message
+    assert "\n" not in message
 
 
 def test_unknown_names_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean bengali-unigram-32k"):
         load_definition("bengali-unigram-23k")
-    with pytest.raises(UserError, match="no such tokenizer definition file"):
-        load_definition(str(tmp_path / "none.yaml"))
+    for name, says in (("none.yaml", "no such file"), ("a\0.yaml", "NUL"), ("x" * 300 + ".yaml", "name too long")):
+        with pytest.raises(UserError, match=f"tokenizer definition: .*{says}"):
+            load_definition(str(tmp_path / name))
     assert is_definition_path("a.yaml")
     assert is_definition_path("/x/y")
     assert not is_definition_path("template")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from tasks.contract import StageError, UserError, no_progress
+from tasks.contract import UserError, no_progress
 from tasks.corpus_text import count_characters, count_documents, read_texts
 from tasks.identity import identity_of
 from tasks.tokenizer_definition import definitions_folder
@@ -132,7 +132,7 @@ def test_english_uncased(tmp_path: Path) -> None:
 
 
 def test_a_small_corpus_cannot_fill_the_vocabulary(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"yields only \d+ pieces, not 32000: set tokenizer.vocabulary_size"):
+    with pytest.raises(UserError, match=r"yields only \d+ pieces, not 32000: set tokenizer.vocabulary_size"):
         train(corpus, tmp_path)
     assert not (tmp_path / "tokenizer.json").exists()
 
@@ -145,7 +145,7 @@ def test_a_small_corpus_cannot_fill_the_vocabulary(corpus: Path, tmp_path: Path)
     ],
 )
 def test_a_vocabulary_smaller_than_the_alphabet(corpus: Path, tmp_path: Path, definition: str, says: str) -> None:
-    with pytest.raises(StageError, match=says):
+    with pytest.raises(UserError, match=says):
         train(corpus, tmp_path, definition=definition, vocabulary_size=16)
 
 
@@ -169,8 +169,14 @@ def test_a_vocabulary_smaller_than_the_alphabet(corpus: Path, tmp_path: Path, de
     ],
 )
 def test_damage_to_the_script_fails_the_stage(corpus: Path, tmp_path: Path, steps: list[Any], says: str) -> None:
-    with pytest.raises(StageError, match=says):
+    with pytest.raises(UserError, match=says):
         train(corpus, tmp_path, definition=changed(tmp_path, normalizer=steps), vocabulary_size=120)
+
+
+def test_a_wrong_pattern_names_the_file(corpus: Path, tmp_path: Path) -> None:
+    path = changed(tmp_path, normalizer=[{"step": "replace", "regex": "(", "by": ""}])
+    with pytest.raises(UserError, match=r"mine\.yaml: normalizer\.0: .*; correct the pattern"):
+        train(corpus, tmp_path, definition=path, vocabulary_size=120)
 
 
 def test_damage_is_accepted_where_nothing_is_promised(corpus: Path, tmp_path: Path) -> None:
@@ -251,6 +257,13 @@ def test_a_relative_path_starts_at_the_recipes_folder(tmp_path: Path) -> None:
     assert definition("mine.yaml") == str(tmp_path / "mine.yaml")
     assert definition("/elsewhere/mine.yaml") == "/elsewhere/mine.yaml"
     assert definition("template") == "template"
+
+
+def test_settings_that_cannot_be() -> None:
+    with pytest.raises(ValidationError, match="less than or equal to 1000000"):
+        TokenizerSettings(vocabulary_size=1_000_001)
+    with pytest.raises(ValidationError, match="there is no user '~nobody-of-that-name'"):
+        TokenizerSettings(definition="~nobody-of-that-name/mine.yaml")
 
 
 def test_settings_name_an_unknown_definition() -> None:
