@@ -72,6 +72,8 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
     if key.startswith("corpus.sources.") and key.endswith((".config", ".parquet_files")) and value is None:
         other = "parquet_files" if key.endswith(".config") else "config"
         return [f"{key}=other", f"{parent}.{other}=null"]
+    if key.startswith("evaluation.") and key.endswith(".parquet_files"):
+        return [f"{key}=other/{{split}}.parquet"]
     if key.endswith(".fine_tuning.threshold"):
         return [f"{key}=0.02", f"{parent}.patience=2"]
     if key.endswith(".fine_tuning.patience") and value is not None:
