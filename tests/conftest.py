@@ -2,6 +2,10 @@
 
 import os
 
+# Before anything imports torch: threads that wait by spinning made a test of 5 s take 290 on two busy cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import pytest
 
 ALLOWED_SKIPS = (
