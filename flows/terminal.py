@@ -82,7 +82,9 @@ class Terminal:
         with self.progress(label) as progress:
             outcome = work(progress)
         how = "reused" if outcome.action == "reused" else duration(outcome.seconds)
-        self._console.print(f"[green]✓[/] {label:<34} {how:>12}   [dim]{_gist(outcome)}[/]", highlight=False)
+        self._console.print(
+            f"[green]✓[/] {label:<34} {how:>12}   [dim]{_gist(outcome)}[/]", highlight=False, soft_wrap=True
+        )
         return outcome
 
     @contextmanager
@@ -98,7 +100,7 @@ class Terminal:
                     last[0] = time.monotonic()
                     rest = f", {duration(left)} left" if left is not None else ""
                     self._console.print(
-                        f"  {label}: {done:,.0f} of {total:,.0f} {unit}{rest}  {note}", highlight=False
+                        f"  {label}: {done:,.0f} of {total:,.0f} {unit}{rest}  {note}", highlight=False, soft_wrap=True
                     )
 
             yield line

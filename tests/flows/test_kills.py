@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny import SETTINGS, processes_of_session
+
 from tasks.record import verified_record
 from tasks.store import Store
 
@@ -25,18 +28,6 @@ def drive(store: Path, log: Path, *point: str) -> subprocess.CompletedProcess[st
         timeout=300,
         check=False,
     )
-
-
-def processes_of_session(leader: int) -> list[str]:
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == leader:
-            found.append(stat.parent.name)
-    return found
 
 
 def published(store: Path) -> dict[str, tuple[int, int]]:
@@ -99,9 +90,6 @@ def test_pretraining_went_on_from_its_checkpoint(history: Any) -> None:
 
 
 def test_corpus_is_that_of_an_undisturbed_run(history: Any, tmp_path: Path) -> None:
-    sys.path.insert(0, str(Path(__file__).parent))
-    from tiny import SETTINGS
-
     from flows.execution import Options, run_chain
     from tasks.contract import no_progress
 
