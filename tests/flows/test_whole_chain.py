@@ -1,0 +1,94 @@
+"""The real chain, tiny, end to end; and what it leaves, loaded with the ecosystem's own tools."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny import SETTINGS
+
+from flows.execution import Options, StageOutcome, run_chain
+from tasks.contract import no_progress
+
+ALBERT = (
+    "model.architecture=albert",
+    "model.embedding_size=16",
+    "packing.mode=sentence-pairs",
+    "pretraining.objective=mlm+sop",
+    "tokenizer.definition=bengali-unigram-32k",
+    "tokenizer.vocabulary_size=400",
+    "evaluation.models=[pretrained, random]",
+)
+
+
+@pytest.fixture(scope="module", params=["bert", "albert"])
+def chain(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Mapping[str, StageOutcome]]:
+    store = tmp_path_factory.mktemp(request.param) / "store"
+    changes = (*SETTINGS, *(ALBERT if request.param == "albert" else ()))
+    outcomes = run_chain(
+        Options("demo", set_=changes, store=str(store), workers=1), lambda node, work: work(no_progress)
+    )
+    return request.param, {outcome.name: outcome for outcome in outcomes}
+
+
+def test_corpus_and_blocks_load_with_datasets(chain, tmp_path: Path) -> None:
+    from datasets import load_dataset
+
+    architecture, outcomes = chain
+    corpus = load_dataset(str(outcomes["corpus"].path), cache_dir=str(tmp_path))
+    assert set(corpus) == {"train", "validation"}
+    assert set(corpus["train"].column_names) == {"id", "source", "text"}
+    blocks = load_dataset(str(outcomes["pack"].path), cache_dir=str(tmp_path))
+    metrics = outcomes["pack"].record.metrics["splits"]
+    for split in ("train", "validation"):
+        assert len(blocks[split]) == metrics[split]["blocks"]
+        account = metrics[split]
+        left = account["tokens_packed"] + account["tokens_dropped"] + account["tokens_remainder"]
+        assert account["tokens_in"] == left
+    assert len(blocks["train"][0]["input_ids"]) == 64
+    assert ("boundary" in blocks["train"].column_names) == (architecture == "albert")
+
+
+def test_tokenizer_and_checkpoint_load_with_transformers(chain) -> None:
+    from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoTokenizer
+
+    architecture, outcomes = chain
+    tokenizer = AutoTokenizer.from_pretrained(outcomes["tokenizer"].path)
+    assert "token_type_ids" in tokenizer("বাংলা", "ভাষা")
+    checkpoint = outcomes["pretrain"].path / "checkpoint"
+    auto = AutoModelForPreTraining if architecture == "albert" else AutoModelForMaskedLM
+    model, loading = auto.from_pretrained(checkpoint, output_loading_info=True)
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
+    assert model.config.vocab_size == len(tokenizer)
+    encoded = AutoTokenizer.from_pretrained(checkpoint)("ঢাকা [MASK]।", return_tensors="pt")
+    assert model(**encoded)[0].shape[-1] == len(tokenizer)
+
+
+def test_results_and_report_are_there(chain) -> None:
+    architecture, outcomes = chain
+    results = json.loads((outcomes["evaluate"].path / "results.json").read_text(encoding="utf-8"))
+    models = ["pretrained", "random"] if architecture == "albert" else ["pretrained"]
+    assert [[model["model"] for model in task["models"]] for task in results["tasks"]] == [models, models]
+    report = outcomes["report"].path
+    assert sorted(path.name for path in report.iterdir()) == [
+        "record.json",
+        "report.html",
+        "report.json",
+        "report.md",
+    ]
+    assert "unigram entropy" in (report / "report.html").read_text(encoding="utf-8")
+
+
+def test_records_say_what_auto_became(chain) -> None:
+    _, outcomes = chain
+    record = outcomes["seed-run/pretrained/ner/1"].record
+    assert record.identity["task"]["fine_tuning"]["precision"] == "auto"
+    assert record.resolved["precision"] in {"fp32", "bf16"}
+    assert set(record.inputs) == {"checkpoint"}
+    assert record.environment["packages"]["transformers"]
