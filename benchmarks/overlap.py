@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import string
+import sys
 from pathlib import Path
 
 from eval.data import load_task
@@ -24,7 +26,9 @@ WORDS = 6
 SHARE = 0.2
 
 
-def grams(words: list[str]) -> set[tuple[str, ...]]:
+def grams(tokens: list[str]) -> set[tuple[str, ...]]:
+    """Word n-grams without punctuation, which some data split off and some do not."""
+    words = [word for token in tokens if (word := token.strip(string.punctuation + "।॥‘’“”—–"))]
     return {tuple(words[start : start + WORDS]) for start in range(len(words) - WORDS + 1)}
 
 
@@ -36,6 +40,8 @@ def main() -> None:
     recipe = load_recipe(arguments.recipe)
     prepared = prepare(Options(arguments.recipe, store=arguments.store))
     paths = {step.node.name: step.path for step in prepared.steps if step.action == "reuse"}
+    if "evaluate" not in paths:
+        sys.exit(f"{arguments.recipe}: its evaluation is not finished; sahajflow run {arguments.recipe}")
     corpus: set[tuple[str, ...]] = set()
     for split in ("train", "validation"):
         for texts in read_texts(Path(str(paths["corpus"])), split):
@@ -64,7 +70,8 @@ def main() -> None:
                         else score_classification(gold, predicted, data.labels)
                     )
                     scores.append(100 * scored["score"])
-                print(f"  {model:<11} {label:<13} {statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}")
+                std = f" ± {statistics.stdev(scores):.2f}" if len(scores) > 1 else ""
+                print(f"  {model:<11} {label:<13} {statistics.mean(scores):.2f}{std}")
 
 
 if __name__ == "__main__":

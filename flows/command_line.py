@@ -155,7 +155,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         default=[],
         choices=STAGES,
         metavar="STAGE",
-        help="run it again from the beginning, whatever exists; can be repeated",
+        help="run it again from the beginning, or go on with a forced run that was interrupted; can be repeated",
     )
     _add_settings(parser)
     parser.add_argument("--verify", action="store_true", help="compare the hashes of all files, not only their sizes")

@@ -235,7 +235,10 @@ def _check_sources(step: Step, building: Building, store: Store) -> None:
         StageError: a file of the user's or an input has another content by now. Without this check the result would
             stand under the fingerprint of the old one.
     """
-    if identity_of(step.node.settings, FileDigests(store)) != step.identity:
+    files = FileDigests(store)
+    identity = identity_of(step.node.settings, files)
+    files.save()
+    if identity != step.identity:
         raise StageError(f"{step.node.name}: a file that it reads was changed during the run; run again")
     for name, source in building.inputs.items():
         try:

@@ -38,7 +38,7 @@ def usable_store(store_folder: str | None) -> Store:
     except RuntimeError:
         raise UserError(f"--store {store_folder}: there is no such user; name a folder") from None
     try:
-        if any(store.root.iterdir()) and not (store.root / "format.json").exists():
+        if store.holds_something_else():
             raise UserError(f"{store.root}: is not empty and no store; give --store a store, or a new folder")
         store.check_format()
     except FileNotFoundError:

@@ -52,10 +52,13 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder with its content; nothing happens if there is none."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
+    """Remove a file or a folder with its content; nothing happens if there is none, or somebody else removes it too."""
+    while path.is_dir() and not path.is_symlink():
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            continue
+    if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
 
 

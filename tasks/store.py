@@ -36,6 +36,8 @@ from tasks.record import (
     verified_record,
 )
 
+FORMAT_FILE = "format.json"
+
 FORMAT = 1
 """Version of the layout above; a store of another version is refused."""
 
@@ -73,14 +75,21 @@ class Store:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            if not (self.root / "format.json").exists():
-                if any(self.root.iterdir()):
+            if not (self.root / FORMAT_FILE).exists():
+                if self.holds_something_else():
                     raise UserError(f"{self.root}: is not empty and no store; give --store an empty or new folder")
-                durable.write_json(self.root / "format.json", {"format": FORMAT})
+                durable.write_json(self.root / FORMAT_FILE, {"format": FORMAT})
             for name in ("artifacts", "work", "locks", "trash", "cache"):
                 (self.root / name).mkdir(exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.root}: the store cannot be written ({error.strerror}); use --store") from error
+
+    def holds_something_else(self) -> bool:
+        """Whether the folder has content and is no store. A format file that another process is writing, or was when
+        it died, is no content. Raises OSError if the folder cannot be read."""
+        if (self.root / FORMAT_FILE).exists():
+            return False
+        return any(not path.name.startswith(f".{FORMAT_FILE}.") for path in self.root.iterdir())
 
     def check_format(self) -> None:
         """Refuse a store that another version of sahajflow laid out.
@@ -88,7 +97,7 @@ class Store:
         Raises:
             UserError: the format is not this version's, or unreadable.
         """
-        path = self.root / "format.json"
+        path = self.root / FORMAT_FILE
         if not path.exists():
             return
         try:

@@ -7,6 +7,7 @@ hash maps are seeded per process), so equal settings can give other vocabularies
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -92,6 +93,7 @@ def run(settings: TokenizerSettings, inputs: Mapping[str, Path], folder: Path, p
             raise UserError(f"tokenizer: the corpus' {split} split holds no document")
 
     parts = Parts(folder)
+    trained = folder / SCRATCH / "trained"
     facts = parts.finished().get("tokenizer")
     if facts is None:
         tokenizer, facts = _train(settings, definition, vocabulary_size, corpus, progress)
@@ -99,14 +101,11 @@ def run(settings: TokenizerSettings, inputs: Mapping[str, Path], folder: Path, p
         save_tokenizer(tokenizer, definition, built)
         held_out = [text[:CHECKED_CHARACTERS] for text in _first(CHECKED_TEXTS, read_texts(corpus, "validation"))]
         check_tokenizer(built, definition, vocabulary_size, held_out)
-        # The configuration first: the tokenizer's record means that both stand.
-        parts.finish("configuration", built / "tokenizer_config.json", folder / "tokenizer_config.json")
-        parts.finish("tokenizer", built / "tokenizer.json", folder / "tokenizer.json", **facts)
-    return {
-        "algorithm": definition.algorithm,
-        **_measure(folder / "tokenizer.json", definition.special_tokens.unk.id, corpus, progress),
-        **facts,
-    }
+        parts.finish("tokenizer", built, trained, **facts)
+    figures = _measure(trained / "tokenizer.json", definition.special_tokens.unk.id, corpus, progress)
+    for path in sorted(trained.iterdir()):
+        shutil.copyfile(path, folder / path.name)
+    return {"algorithm": definition.algorithm, **figures, **facts}
 
 
 def training_lines(texts: Iterable[str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tasks.contract import SCRATCH
+from tasks.contract import SCRATCH, StageError
 from tasks.parts import Parts
 
 logger = logging.getLogger(__name__)
@@ -52,15 +52,24 @@ class Checkpoints:
             self._parts.remove(old)
 
     def newest(self) -> dict[str, Any] | None:
-        """State of the newest checkpoint that can be read, on the CPU; None if there is none."""
-        for name in reversed(self.names()):
+        """State of the newest checkpoint that can be read, on the CPU; None if there is none.
+
+        Raises:
+            StageError: there are some and none can be read. They are kept: a lack of memory looks the same.
+        """
+        names = self.names()
+        for name in reversed(names):
             try:
                 state: dict[str, Any] = torch.load(
                     self._folder / name / "state.pt", map_location="cpu", weights_only=True
                 )
             except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-                logger.warning("checkpoint %s cannot be read (%s): going on from the one before", name, error)
-                self._parts.remove(name)
+                logger.warning("checkpoint %s cannot be read (%s)", name, str(error).splitlines()[0])
             else:
                 return state
+        if names:
+            raise StageError(
+                f"none of the checkpoints in {self._folder} can be read; free memory and try again, or begin anew "
+                "with --force pretrain"
+            )
         return None

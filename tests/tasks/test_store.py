@@ -153,6 +153,14 @@ def test_foreign_folder_and_other_format_are_refused(tmp_path: Path) -> None:
         store.check_format()
 
 
+def test_folder_whose_making_was_killed_becomes_a_store(tmp_path: Path) -> None:
+    (tmp_path / ".format.json.123").write_text("{")
+    store = Store(tmp_path)
+    store.create()
+    store.check_format()
+    assert (tmp_path / "artifacts").is_dir()
+
+
 def test_file_digests_are_remembered_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store")
     store.create()

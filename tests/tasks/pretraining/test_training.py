@@ -88,6 +88,12 @@ def test_killed_and_continued_is_bit_equal(settings, tokenizer_folder, pairs_fol
     seen.clear()
     run(asked, inputs, killed, lambda done, total, **_: seen.append(done))
     assert seen == [10, 11, 12]
+    for name in Parts(killed).finished():
+        damaged = Parts(killed).path(name) / "state.pt"
+        damaged.write_bytes(bytes(damaged.stat().st_size))
+    with pytest.raises(StageError, match=r"none of the checkpoints .* can be read"):
+        run(asked, inputs, killed, no_progress)
+    assert len(Parts(killed).finished()) == 2
     for name in ("model.safetensors", "config.json"):
         assert (killed / "checkpoint" / name).read_bytes() == (whole / "checkpoint" / name).read_bytes()
 
