@@ -52,7 +52,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder with its content; nothing happens if there is none, or somebody else removes it too."""
+    """Remove a file or a folder with its content; nothing happens if there is none, or if another removes it too."""
     while path.is_dir() and not path.is_symlink():
         try:
             shutil.rmtree(path)
