@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import argparse
 import errno
-import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-if TYPE_CHECKING:
-    from flows.execution import Options, Prepared
+from flows import commands
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
@@ -115,31 +113,35 @@ def _parser() -> argparse.ArgumentParser:
         epilog="RECIPE is a built-in name (see: sahajflow recipes) or the path of a YAML file. Relative paths in a "
         "file start at its folder, those of a built-in recipe at the current folder.",
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def command(name: str, function: Any, help: str, description: str = "") -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help, description=description or help[0].upper() + help[1:] + ".")
+        sub = subparsers.add_parser(name, help=help, description=description or help[0].upper() + help[1:] + ".")
         sub.set_defaults(command=function)
         return sub
 
-    run = command("run", _run, "run what is missing of a recipe's chain")
+    run = command("run", commands.run_command, "run what is missing of a recipe's chain")
     _add_selection(run)
     run.add_argument("--workers", type=_positive, metavar="N", help="threads and processes (default: the cores)")
-    plan = command("plan", _plan, "show what would run, what is reused, and why")
+    plan = command("plan", commands.plan_command, "show what would run, what is reused, and why")
     _add_selection(plan)
     plan.add_argument("--json", action="store_true", help="a list of {stage, action, reason, fingerprint, path}")
-    report = command("report", _report, "say where the report is, and render it again from its stored JSON")
+    report = command(
+        "report", commands.report_command, "say where the report is, and render it again from its stored JSON"
+    )
     report.add_argument("recipe", metavar="RECIPE")
     _add_settings(report)
-    command("recipes", _recipes, "list the built-in recipes")
-    _add_store(command("status", _status, "show what is running and what can be resumed"))
-    _add_store(command("doctor", _doctor, "check this machine, with a remedy for each finding"))
-    clean = command("clean", _clean, "remove what nothing refers to: the trash; with --work, unfinished work")
+    command("recipes", commands.recipes_command, "list the built-in recipes")
+    _add_store(command("status", commands.status_command, "show what is running and what can be resumed"))
+    _add_store(command("doctor", commands.doctor_command, "check this machine, with a remedy for each finding"))
+    clean = command(
+        "clean", commands.clean_command, "remove what nothing refers to: the trash; with --work, unfinished work"
+    )
     _add_store(clean)
     clean.add_argument("--work", action="store_true", help="also unfinished work that nobody holds")
     clean.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    command("up", _up, "start a local Prefect server and worker, and deploy the flows")
-    command("down", _down, "stop the local Prefect server and worker")
+    command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
+    command("down", commands.down_command, "stop the local Prefect server and worker")
     return parser
 
 
@@ -186,152 +188,3 @@ def _positive(text: str) -> int:
     if not 1 <= number <= MAXIMUM_WORKERS:
         raise argparse.ArgumentTypeError(f"{text}: should be a whole number from 1 to {MAXIMUM_WORKERS}")
     return number
-
-
-def _options(arguments: argparse.Namespace) -> Options:
-    from flows.execution import Options
-    from flows.housekeeping import usable_store
-
-    usable_store(arguments.store)
-    names = ("only", "from_", "until", "store", "workers")
-    if arguments.only and arguments.until:
-        from tasks.contract import UserError
-
-        raise UserError("--until does not go with --only; leave one out")
-    values = {name: getattr(arguments, name, None) for name in names}
-    return Options(
-        recipe=arguments.recipe,
-        force=tuple(arguments.force),
-        set_=tuple(arguments.set_),
-        verify=arguments.verify,
-        **values,
-    )
-
-
-def _plan(arguments: argparse.Namespace) -> int:
-    from flows.execution import blocked, prepare
-
-    prepared = prepare(_options(arguments))
-    if arguments.json:
-        print(json.dumps([step.as_json() for step in prepared.steps], indent=1, ensure_ascii=False))
-    else:
-        _print_plan(prepared)
-    if reason := blocked(prepared):
-        print(f"sahajflow: {reason}", file=sys.stderr)
-    return 0
-
-
-def _print_plan(prepared: Prepared) -> None:
-    for step in prepared.steps:
-        print(f"{step.action:<6} {step.node.name:<36} {step.reason}")
-    counts = {action: sum(step.action == action for step in prepared.steps) for action in ("run", "reuse", "wait")}
-    print(f"\n{counts['run']} to run, {counts['reuse']} reused, {counts['wait']} wait; store {prepared.store.root}")
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    from flows.execution import blocked, prepare
-    from tasks.contract import UserError
-
-    options = _options(arguments)
-    prepared = prepare(options)
-    if reason := blocked(prepared):
-        raise UserError(reason)
-    if prepared.idle:
-        print("Nothing to do: everything is there already and reused.")
-        _print_end({step.node.name: str(step.path) for step in prepared.steps})
-        return 0
-    prepared.store.create()  # what cannot be written is said before Prefect starts anything
-    from rich.console import Console
-
-    from flows.prefect_runner import run_with_prefect
-    from flows.terminal import Terminal, show_logs
-
-    console = Console()
-    show_logs(console)
-    terminal = Terminal(console, sum(step.node.stage.name == "seed-run" for step in prepared.steps))
-    outcomes, warnings = run_with_prefect(options, terminal.run_node)
-    _print_end({outcome.name: str(outcome.path) for outcome in outcomes})
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return 0
-
-
-def _print_end(paths: dict[str, str]) -> None:
-    if "report" in paths:
-        print(f"Report: {paths['report']}/report.html")
-    elif paths:
-        print(f"Result: {list(paths.values())[-1]}")
-
-
-def _report(arguments: argparse.Namespace) -> int:
-    from eval.report import render
-    from flows.execution import Options, prepare
-    from flows.housekeeping import usable_store
-    from tasks.contract import UserError
-
-    usable_store(arguments.store)
-    prepared = prepare(Options(recipe=arguments.recipe, set_=tuple(arguments.set_), store=arguments.store))
-    path = prepared.steps[-1].path
-    if prepared.steps[-1].action != "reuse" or path is None:
-        raise UserError(f"{arguments.recipe}: has no up-to-date report; sahajflow run {arguments.recipe} makes it")
-    # Beside the artifact, which never changes: templates may have improved since it was published.
-    rendered = prepared.store.root / "rendered" / prepared.recipe.name
-    rendered.mkdir(parents=True, exist_ok=True)
-    markdown, html = render((path / "report.json").read_text(encoding="utf-8"))
-    (rendered / "report.md").write_text(markdown, encoding="utf-8")
-    (rendered / "report.html").write_text(html, encoding="utf-8")
-    print(f"Report: {path}/report.html\nRendered again: {rendered}/report.html and report.md")
-    return 0
-
-
-def _recipes(arguments: argparse.Namespace) -> int:
-    from flows.recipe import builtin_recipes, load_recipe
-
-    for name, path in builtin_recipes().items():
-        print(f"{name:<14} {load_recipe(name).description}\n{'':<14} {path}")
-    return 0
-
-
-def _status(arguments: argparse.Namespace) -> int:
-    from flows.housekeeping import status
-
-    print("\n".join(status(arguments.store)))
-    return 0
-
-
-def _doctor(arguments: argparse.Namespace) -> int:
-    from flows.housekeeping import doctor
-
-    findings = doctor(arguments.store)
-    for finding in findings:
-        print(
-            f"{'ok  ' if finding.fine else 'FAIL'} {finding.what}" + (f"\n     {finding.remedy}" * (not finding.fine))
-        )
-    return 0 if all(finding.fine for finding in findings) else 1
-
-
-def _clean(arguments: argparse.Namespace) -> int:
-    from flows.housekeeping import clean
-
-    print("\n".join(clean(arguments.store, work=arguments.work, dry_run=arguments.dry_run)))
-    return 0
-
-
-def _up(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from flows.deployment import up
-    from flows.terminal import show_logs
-
-    show_logs(Console())
-    url = up()
-    print(f"Prefect's page: {url.removesuffix('/api')}\nIts worker runs what is due; sahajflow down stops both.")
-    return 0
-
-
-def _down(arguments: argparse.Namespace) -> int:
-    from flows.deployment import down
-
-    for name, was_running in zip(("worker", "server"), down(), strict=True):
-        print(f"{name}: {'stopped' if was_running else 'was not running'}")
-    return 0
