@@ -60,6 +60,7 @@ class History:
         return [{key: value if math.isfinite(value) else None for key, value in row.items()} for row in rows]
 
 
+@torch.random.fork_rng(devices=[])
 def fine_tune(
     model: PreTrainedModel,
     training: EncodedSplit,
@@ -88,22 +89,7 @@ def fine_tune(
         score: score of validation predictions, from 0 to 1.
         progress: told after every step.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return _fine_tune(model, training, validation, settings, seed, hardware, pad_id, score, progress)
-
-
-def _fine_tune(
-    model: PreTrainedModel,
-    training: EncodedSplit,
-    validation: EncodedSplit,
-    settings: FineTuningSettings,
-    seed: int,
-    hardware: Hardware,
-    pad_id: int,
-    score: Callable[[Predictions], float],
-    progress: Progress,
-) -> History:
+    torch.manual_seed(seed)
     optimizer = torch.optim.AdamW(_parameter_groups(model, settings.weight_decay), lr=0.0, fused=True)
     steps = settings.epochs * math.ceil(len(training) / settings.batch_size)
     history = History()

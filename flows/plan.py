@@ -89,7 +89,7 @@ def make_plan(
     selected = [node.name for node in nodes if node.group in chosen]
     needed = needed_by(nodes, selected) - set(selected)
     files = FileDigests(store)
-    records = cache(lambda stage: [record for _, record in store.records(stage)])
+    records = cache(lambda stage: list(store.records(stage)))
     steps: dict[str, Step] = {}
     for node in nodes:
         if node.name in needed or node.name in selected:

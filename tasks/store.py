@@ -136,12 +136,12 @@ class Store:
             self._verify_here_once(artifact, record)
         return record
 
-    def records(self, stage: str) -> Iterator[tuple[Path, Record]]:
+    def records(self, stage: str) -> Iterator[Record]:
         """All readable records of a stage's artifacts; damaged ones are passed over."""
         folder = self.root / "artifacts" / stage
         for artifact in sorted(folder.iterdir()) if folder.is_dir() else []:
             try:
-                yield artifact, read_record(artifact)
+                yield read_record(artifact)
             except Damaged:
                 continue
 
