@@ -34,6 +34,9 @@ def shown_for(stage: str, artifact: Path, metrics: Mapping[str, Any]) -> Shown |
     if stage == "pack":
         rows = [{"split": split} | counts for split, counts in metrics["splits"].items()]
         return _table(stage, "Where the tokens went: in = packed + dropped + remainder", rows)
+    if stage == "pretrain":
+        peers = _peers(artifact)
+        return _table(stage, "The peers that pretrained together; times are seconds", peers) if peers else None
     if stage == "evaluate":
         return _table(stage, "Scores on the test splits; std is the sample standard deviation", _scores(artifact))
     if stage == "report":
@@ -62,6 +65,18 @@ def _scores(artifact: Path) -> list[dict[str, Any]]:
         | {f"seed {seed.seed}": seed.score for seed in model.seeds}
         for task in results.tasks
         for model in task.models
+    ]
+
+
+def _peers(artifact: Path) -> list[dict[str, Any]]:
+    from eval.report import read_ledger
+
+    ledger = read_ledger(artifact)
+    return [
+        {"peer": peer.name, "samples": peer.samples, "share": peer.share, "global steps": peer.steps}
+        | {outcome: peer.outcomes.get(outcome, 0) for outcome in ("averaged", "alone", "no group", "failed")}
+        | {"computing": peer.computing, "matching": peer.matching, "reducing": peer.reducing}
+        for peer in (ledger.peers if ledger else ())
     ]
 
 

@@ -20,7 +20,7 @@ from flows.artifacts import shown_for
 from flows.execution import Options, RunNode, StageOutcome, Work, run_chain
 from flows.graph import Node
 from flows.reporting import Reporter, logs_to_prefect
-from tasks.contract import Progress, no_progress
+from tasks.contract import Progress, Rows, no_progress
 
 StageName = Literal["corpus", "tokenizer", "pack", "pretrain", "evaluate", "report"]
 
@@ -123,9 +123,9 @@ def _run_as_task(node: Node, work: Work, show: RunNode, reporter: Reporter) -> S
 
 
 def _both(first: Progress, second: Progress) -> Progress:
-    def progress(done: float, total: float, *, unit: str = "", note: str = "") -> None:
-        first(done, total, unit=unit, note=note)
-        second(done, total, unit=unit, note=note)
+    def progress(done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
+        first(done, total, unit=unit, note=note, rows=rows)
+        second(done, total, unit=unit, note=note, rows=rows)
 
     return progress
 

@@ -7,6 +7,7 @@ all the same, since servers come back.
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import threading
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from flows import local_server
 from flows.artifacts import Shown, key_of
+from tasks.contract import Rows
+from tasks.foreign_text import printable
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -28,26 +31,75 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 10.0
-"""Shortest time between two updates of one progress artifact; shorter stages have none."""
+"""Shortest time between two updates of a stage's progress and of its live table; shorter stages have neither."""
 
 CLOSE_SECONDS = 10.0
 """How long the end of a chain waits for reports that are still on their way."""
 
 
 @dataclass
-class _Running:
-    """The newest figures of a running stage, and what the server knows of them."""
+class _Live:
+    """An artifact that is updated in place."""
 
-    title: str
     artifact: dict[str, Any]
-    percent: float = 0.0
-    text: str = ""
-    told: tuple[float, str] = (0.0, "")
     artifact_id: UUID | None = None
 
-    def __call__(self, done: float, total: float, *, unit: str = "", note: str = "") -> None:
-        self.percent = min(100.0, 100 * done / total) if total > 0 else 0.0
-        self.text = f"{self.title}: {done:,.0f} of {total:,.0f} {unit}" + (f", {note}" if note else "")
+    def tell(self, client: SyncPrefectClient, newest: dict[str, Any]) -> None:
+        """Create the artifact, or change what it says."""
+        from prefect.client.schemas.actions import ArtifactUpdate
+
+        if self.artifact_id is None:
+            self.artifact_id = _create(client, self.artifact | newest)
+        else:
+            client.update_artifact(self.artifact_id, ArtifactUpdate(**newest))
+
+
+@dataclass(frozen=True)
+class _Figures:
+    percent: float
+    text: str
+    note: str
+    rows: Rows
+
+
+class _Running:
+    """The newest figures of a running stage, and what the server knows of them; called as its progress callback."""
+
+    def __init__(self, recipe_name: str, stage: str):
+        ids = _run_ids()
+        self._stage = stage
+        self._progress = _Live({"key": key_of(recipe_name, stage, "progress"), "type": "progress"} | ids)
+        self._table = _Live({"key": key_of(recipe_name, stage, "live"), "type": "table"} | ids)
+        self._newest: _Figures | None = None
+        self._told: _Figures | None = None
+
+    def __call__(self, done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
+        percent = min(100.0, 100 * done / total) if total > 0 else 0.0
+        text = f"{self._stage}: {done:,.0f} of {total:,.0f} {unit}"
+        before = self._newest.rows if self._newest else ()
+        self._newest = _Figures(percent, text, note, rows or before)
+
+    @property
+    def shown(self) -> bool:
+        """Whether the server knows of the stage's progress at all."""
+        return self._told is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something that the server does not know yet."""
+        return self._newest != self._told
+
+    def tell(self, client: SyncPrefectClient) -> None:
+        """Send the newest figures."""
+        newest = self._newest
+        if newest is None or newest == self._told:
+            return
+        description = f"{newest.text}, {newest.note}" if newest.note else newest.text
+        self._progress.tell(client, {"data": newest.percent, "description": description})
+        if newest.rows:
+            table = [{title: printable(cell) for title, cell in row.items()} for row in newest.rows]
+            self._table.tell(client, {"data": json.dumps(table, ensure_ascii=False), "description": newest.text})
+        self._told = newest
 
 
 class Reporter:
@@ -64,14 +116,14 @@ class Reporter:
     @contextmanager
     def stage(self, name: str) -> Iterator[_Running]:
         """Report the progress of one stage while the body of the ``with`` runs; yields the progress callback."""
-        running = _Running(name, {"key": key_of(self._recipe_name, name, "progress"), "type": "progress"} | _run_ids())
+        running = _Running(self._recipe_name, name)
         self._running = running
         try:
             yield running
         finally:
             self._running = None
-            if running.artifact_id is not None:
-                self._send("progress", lambda client: _tell_progress(client, running))
+            if running.shown:
+                self._send("progress", running.tell)
 
     def show(self, shown: Shown) -> None:
         """Put a table or a text on the page of the current run."""
@@ -110,9 +162,9 @@ class Reporter:
                 item = self._reports.get(timeout=PROGRESS_SECONDS)
             except queue.Empty:
                 running = self._running
-                if running is None or running.told == (running.percent, running.text):
+                if running is None or not running.has_news:
                     continue
-                item = ("progress", lambda client, running=running: _tell_progress(client, running))
+                item = ("progress", running.tell)
             if item is None:
                 return
             what, report = item
@@ -172,14 +224,3 @@ def _create(client: SyncPrefectClient, artifact: dict[str, Any]) -> UUID:
     from prefect.client.schemas.actions import ArtifactCreate
 
     return client.create_artifact(ArtifactCreate(**artifact)).id
-
-
-def _tell_progress(client: SyncPrefectClient, running: _Running) -> None:
-    from prefect.client.schemas.actions import ArtifactUpdate
-
-    percent, text = running.percent, running.text
-    if running.artifact_id is None:
-        running.artifact_id = _create(client, running.artifact | {"data": percent, "description": text})
-    else:
-        client.update_artifact(running.artifact_id, ArtifactUpdate(data=percent, description=text))
-    running.told = (percent, text)

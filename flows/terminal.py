@@ -1,23 +1,38 @@
-"""What a person at a terminal sees: one line a stage, with a bar and the time left; plain lines elsewhere."""
+"""What a person at a terminal sees: one line a stage, with a bar and the time left; plain lines elsewhere.
+
+A stage that has a table of its present state gets it shown below the bar.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.logging import RichHandler
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.table import Table
 from rich.text import Text
 
 from flows.execution import StageOutcome, Work
 from flows.graph import Node
+from tasks import contract
+from tasks.contract import Rows
+from tasks.foreign_text import printable
 
 PLAIN_SECONDS = 10.0
 """Without a terminal (a log file, CI) a line this often shows that the stage is alive."""
+
+PLAIN_TABLE_SECONDS = 60.0
+"""Without a terminal, the stage's table follows that line this often, as one more line."""
+
+TABLE_ROWS = 12
+"""Rows of a stage's table that are shown at most: all of it has to fit on the screen."""
 
 
 def duration(seconds: float) -> str:
@@ -51,6 +66,74 @@ class _Left(ProgressColumn):
     def render(self, task: Task) -> Text:
         left = task.fields.get("left")
         return Text("" if left is None else f"{duration(left)} left", style="cyan")
+
+
+class _Bars(Progress):
+    """The stage's bar, with the newest table below it. Drawn by rich's own thread, a few times a second at most."""
+
+    rows: Rows = ()
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What rich draws at every refresh."""
+        yield from super().get_renderables()
+        if self.rows:
+            yield Padding(_table(self.rows), (0, 0, 0, 4))
+
+
+def _table(rows: Rows) -> Table:
+    """The first rows as a table; cells are text, whatever markup a stranger may have put into one."""
+    titles = list(rows[0])
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for number, title in enumerate(titles):
+        table.add_column(Text(title), justify="left" if number == 0 else "right", no_wrap=True)
+    for row in rows[:TABLE_ROWS]:
+        table.add_row(*(Text(printable(row.get(title, ""))) for title in titles))
+    for line in _left_out(rows):
+        table.add_row(Text(line, style="dim"))
+    return table
+
+
+class _PlainLines:
+    """The progress callback where there is no terminal: a line now and then, and more rarely one with the table."""
+
+    def __init__(self, console: Console, label: str):
+        self._console = console
+        self._label = label
+        self._estimate = Estimate()
+        self._rows: Rows = ()
+        self._last = time.monotonic()
+        self._last_table = -math.inf
+
+    def __call__(self, done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
+        left = self._estimate.left(done, total)
+        self._rows = rows or self._rows
+        now = time.monotonic()
+        if now - self._last < PLAIN_SECONDS:
+            return
+        self._last = now
+        rest = f", {duration(left)} left" if left is not None else ""
+        self._print(f"  {self._label}: {done:,.0f} of {total:,.0f} {unit}{rest}  {note}")
+        if self._rows and now - self._last_table >= PLAIN_TABLE_SECONDS:
+            self._last_table = now
+            self._print(f"    {_as_line(self._rows)}")
+
+    def _print(self, line: str) -> None:
+        # As a `Text`, so that nothing in it is taken for markup.
+        self._console.print(Text(line), soft_wrap=True)
+
+
+def _as_line(rows: Rows) -> str:
+    """ "peer-0: samples 120, state computing; peer-1: ..."."""
+    name, *titles = rows[0]
+    parts = [
+        f"{printable(row.get(name, ''))}: " + ", ".join(f"{title} {printable(row.get(title, ''))}" for title in titles)
+        for row in rows[:TABLE_ROWS]
+    ]
+    return "; ".join([*parts, *_left_out(rows)])
+
+
+def _left_out(rows: Rows) -> list[str]:
+    return [f"and {len(rows) - TABLE_ROWS:,} more"] if len(rows) > TABLE_ROWS else []
 
 
 def show_logs(console: Console) -> None:
@@ -88,38 +171,28 @@ class Terminal:
         return outcome
 
     @contextmanager
-    def progress(self, label: str) -> Iterator[Callable[..., None]]:
+    def progress(self, label: str) -> Iterator[contract.Progress]:
         """A progress callback for one stage that draws a bar, or prints a line now and then."""
-        estimate = Estimate()
         if not self._console.is_terminal:
-            last = [time.monotonic()]
-
-            def line(done: float, total: float, *, unit: str = "", note: str = "") -> None:
-                left = estimate.left(done, total)
-                if time.monotonic() - last[0] >= PLAIN_SECONDS:
-                    last[0] = time.monotonic()
-                    rest = f", {duration(left)} left" if left is not None else ""
-                    self._console.print(
-                        f"  {label}: {done:,.0f} of {total:,.0f} {unit}{rest}  {note}", highlight=False, soft_wrap=True
-                    )
-
-            yield line
+            yield _PlainLines(self._console, label)
             return
-        with Progress(
+        estimate = Estimate()
+        with _Bars(
             SpinnerColumn(),
-            TextColumn("{task.description:<34}"),
+            TextColumn("{task.description:<34}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
             _Left(),
-            TextColumn("[dim]{task.fields[note]}[/]"),
+            TextColumn("{task.fields[note]}", style="dim", markup=False),
             console=self._console,
             transient=True,
             refresh_per_second=4,
         ) as bars:
             task = bars.add_task(label, total=1, unit="", note="", left=None)
 
-            def bar(done: float, total: float, *, unit: str = "", note: str = "") -> None:
+            def bar(done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
                 left = estimate.left(done, total)
+                bars.rows = rows or bars.rows
                 bars.update(task, completed=done, total=total, unit=unit, note=note, left=left)
 
             yield bar

@@ -16,7 +16,7 @@ A stage knows nothing of the store, of Prefect or of the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -38,18 +38,24 @@ class StageError(RuntimeError):
     """A stage could not finish. The message is one line. Exit status 1."""
 
 
+Rows = Sequence[Mapping[str, str]]
+"""A small table: one mapping a row, title to cell, with equal keys."""
+
+
 class Progress(Protocol):
     """Called by a stage whenever some work is done; cheap enough to call at every step.
 
     ``done`` and ``total`` count ``unit``\\ s ("steps", "documents"); a resumed stage starts above 0.
-    ``note`` is a few words on the state ("loss 5.31").
+    ``note`` is a few words on the state ("loss 5.31"). ``rows`` is a small table of the present state, for those
+    who can show one; it is shown until the next one comes, so the caller does not change it afterwards. Its texts may
+    be strangers': whoever shows them makes them printable.
     """
 
-    def __call__(self, done: float, total: float, *, unit: str = "", note: str = "") -> None:
+    def __call__(self, done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
         """Tell how far the stage is."""
 
 
-def no_progress(done: float, total: float, *, unit: str = "", note: str = "") -> None:
+def no_progress(done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
     """The progress callback for callers that do not want to see any."""
 
 

@@ -1,3 +1,4 @@
+import json
 import logging
 import os
 import signal
@@ -10,7 +11,7 @@ import httpx
 import pytest
 
 from flows import execution, local_server, reporting
-from flows.artifacts import key_of
+from flows.artifacts import key_of, shown_for
 from flows.execution import Options, StageOutcome, Work
 from flows.graph import Node
 from tasks.contract import Progress, Settings, Stage, StageError, no_progress
@@ -116,6 +117,38 @@ def test_progress_is_an_artifact_updated_now_and_then(
     assert any(0 < value < 100 for value in seen), seen
 
 
+def test_a_stages_table_is_one_artifact_with_the_newest_rows(
+    server: "Server", run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "PROGRESS_SECONDS", 0.2)
+    seen: dict[str, list[dict[str, str]]] = {}
+
+    def steps(progress: Progress) -> None:
+        flow_run = server.last_run()
+        for step in range(1, 11):
+            rows = [{"peer": name, "samples": f"{step}"} for name in ("peer-0", "\x1b[2Jpeer-1")]
+            # Now and then a stage has no table to show: the last one stays.
+            progress(step, 10, unit="steps", rows=rows if step % 2 == 0 else ())
+            time.sleep(0.1)
+            if artifact := server.artifacts(flow_run).get("demo-corpus-live"):
+                seen[artifact["id"]] = [*seen.get(artifact["id"], []), *json.loads(artifact["data"])[:1]]
+
+    _, warnings = run(corpus=steps, tokenizer=lambda progress: progress(1, 1))
+    assert warnings == []
+    artifacts = server.artifacts(server.last_run())
+    live = artifacts["demo-corpus-live"]
+    assert live["type"] == "table"
+    assert json.loads(live["data"]) == [
+        {"peer": "peer-0", "samples": "10"},
+        {"peer": "[2Jpeer-1", "samples": "10"},
+    ]
+    assert live["description"] == "corpus: 10 of 10 steps"
+    assert live["task_run_id"] == artifacts["demo-corpus-progress"]["task_run_id"]
+    assert list(seen) == [live["id"]], "it is one artifact all the time"
+    assert len({row["samples"] for row in seen[live["id"]]}) > 1, "it changes while the stage works"
+    assert "demo-tokenizer-live" not in artifacts
+
+
 def test_errors_of_stages_come_out_as_they_are(server: "Server", run: Any) -> None:
     error = StageError("no more disk")
 
@@ -202,6 +235,53 @@ def test_error_of_a_stage_comes_out_though_the_server_is_lost(
     assert caught.value is error
     assert time.monotonic() - began < 20
     assert server.last_run()["state"]["type"] == "RUNNING", "Prefect was not lost"
+
+
+def test_pretrain_shows_its_peers_where_there_is_a_ledger(tmp_path: Path) -> None:
+    assert shown_for("pretrain", tmp_path, {}) is None
+    peer = {
+        "name": "peer\x07-0",
+        "peer": "ab12cd34ef56ab78",
+        "samples": 640,
+        "share": 1.0,
+        "steps": 5,
+        "matching": 1.5,
+        "reducing": 0.5,
+        "computing": 20.25,
+        "outcomes": {"averaged": 4, "failed": 1},
+    }
+    ledger = {
+        "target_step": 5,
+        "step": 5,
+        "end": "target",
+        "target_batch": 128,
+        "samples": 640,
+        "peers": [peer],
+        "groups": {"1": 5},
+        "outcomes": {"alone": 5},
+        "per_step": {"matching": 0.3, "reducing": 0.1, "computing": 4.05, "seconds": 4.5},
+        "final": {"peers": ["peer-0"], "distance": None, "bound": 0.001},
+    }
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/ledger.json").write_text(json.dumps(ledger))
+    shown = shown_for("pretrain", tmp_path, {})
+    assert shown is not None
+    assert shown.kind == "table"
+    assert json.loads(shown.data) == [
+        {
+            "peer": "peer-0",
+            "samples": 640,
+            "share": 1.0,
+            "global steps": 5,
+            "averaged": 4,
+            "alone": 0,
+            "no group": 0,
+            "failed": 1,
+            "computing": 20.25,
+            "matching": 1.5,
+            "reducing": 0.5,
+        }
+    ]
 
 
 def test_keys_have_only_what_prefect_takes() -> None:

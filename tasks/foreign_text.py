@@ -1,0 +1,26 @@
+"""Text that strangers wrote, such as the name of a peer that joined from elsewhere, before anything shows it.
+
+It may hold anything: control sequences that move a terminal's cursor, marks that turn the reading direction of all
+that follows, halves of characters that no file can take, or a novel.
+"""
+
+from __future__ import annotations
+
+LONGEST = 40
+"""Characters that are shown at most."""
+
+_JOINERS = {"\N{ZERO WIDTH JOINER}", "\N{ZERO WIDTH NON-JOINER}"}
+"""Invisible, and yet spelling in Bengali and other scripts."""
+
+
+def printable(text: str) -> str:
+    """One line of at most :data:`LONGEST` characters, all of which can be printed; empty if nothing is left.
+
+    What it may mean as Markdown, HTML or a terminal's markup is not touched: each of them has its own escaping.
+    Applied a second time it changes nothing.
+    """
+    kept = (character for character in " ".join(text.split()) if character.isprintable() or character in _JOINERS)
+    line = " ".join("".join(kept).split())
+    if not line.strip("".join(_JOINERS)):
+        return ""
+    return line if len(line) <= LONGEST else line[: LONGEST - 1].rstrip() + "…"
