@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from eval.charts import loss_chart
+from eval.report_peers import peers_view
 from eval.report_schema import Report
 from eval.report_scores import run_facts, task_view
 from eval.report_tables import (
@@ -49,6 +50,7 @@ def to_markdown(report: Report) -> str:
         **_options(),
     )
     environment.filters["grid"] = markdown_table
+    environment.filters["foreign"] = lambda text: Markup(in_markdown(text, links=False))
     environment.filters["fenced"] = _fenced
     return environment.get_template("report.md.j2").render(_content(report))
 
@@ -71,6 +73,7 @@ def _content(report: Report) -> dict[str, Any]:
         "several_runs": any(model.n > 1 for task in report.results.tasks for model in task.models),
         "tasks": [task_view(task, number) for number, task in enumerate(report.results.tasks, start=1)],
         "loss_table": loss_table(report.pretraining),
+        "peers": peers_view(report.collaboration) if report.collaboration else None,
         "tokenizer_table": tokenizer_table(report.tokenizer),
         "packing_table": packing_table(report.packing),
         "corpus_table": corpus_table(report.corpus),
@@ -91,14 +94,20 @@ def linked(text: str) -> Markup:
     return Markup("").join([*parts, escape(text[end:])])
 
 
-def in_markdown(text: str) -> str:
-    """One line of text in which nothing is Markdown or HTML syntax; web addresses become links."""
+def in_markdown(text: str, *, links: bool = True) -> str:
+    """One line of text in which nothing is Markdown or HTML syntax; web addresses become links.
+
+    Without ``links`` none does: GitHub would make one of every address, so its beginning is broken by a backslash.
+    """
     text = " ".join(text.split())
     parts, end = [], 0
-    for match in _ADDRESS.finditer(text):
+    for match in _ADDRESS.finditer(text) if links else ():
         parts += [_escaped_markdown(text[end : match.start()]), f"<{match.group()}>"]
         end = match.end()
-    line = "".join([*parts, _escaped_markdown(text[end:])])
+    rest = _escaped_markdown(text[end:])
+    if not links:
+        rest = re.sub(r"(?i)(?:https?|ftp)(?=:)|www(?=\.)", r"\g<0>\\", rest)
+    line = "".join([*parts, rest])
     # At its start these would make the line a heading, a list or a rule.
     return re.sub(r"^(\d+(?=[.)](?:\s|$))|(?=[#+=-]))", r"\1\\", line)
 
@@ -112,7 +121,7 @@ def markdown_table(table: Table) -> Markup:
     """The table in pipe syntax, its caption in bold above it."""
     titles = [in_markdown(title) for title in table.titles]
     rules = ["---:" if letter == "r" else ":---" for letter in table.alignment]
-    rows = [[in_markdown(cell) for cell in row] for row in [*table.rows, *table.totals]]
+    rows = [[in_markdown(cell, links=not table.foreign) for cell in row] for row in [*table.rows, *table.totals]]
     lines = [
         f"**{in_markdown(table.caption)}**",
         "",

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from eval.report_peers import peer_cautions
 from eval.report_schema import (
+    CollaborationFacts,
     CorpusFacts,
     EnvironmentFacts,
     LossPoint,
@@ -82,7 +84,7 @@ def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, prog
     }
 
 
-STAGE = Stage("report", version=1, settings=ReportSettings, run=run, shows_records=True)
+STAGE = Stage("report", version=2, settings=ReportSettings, run=run, shows_records=True)
 
 
 def render(report_json: str) -> tuple[str, str]:
@@ -112,15 +114,13 @@ def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:
     tokenizer = _facts(TokenizerFacts, "tokenizer", records["tokenizer"].metrics)
     packing = _facts(PackingFacts, "pack", records["pack"].metrics)
     pretraining = _pretraining(inputs["pretrain"], records["pretrain"])
+    collaboration = read_ledger(inputs["pretrain"])
     results = _results(inputs["evaluate"] / "results.json")
     seed_runs = _seed_runs(inputs["evaluate"], records["evaluate"])
     environments = _environments([*records.items(), *(("seed-run", record) for record in seed_runs)])
     complete = len(seed_runs) == len(records["evaluate"].inputs) > 0
-    return Report(
-        name=settings.recipe_name,
-        description=settings.description,
-        verdict=verdict(results),
-        cautions=cautions(
+    found = [
+        *cautions(
             results=results,
             corpus=corpus,
             tokenizer=tokenizer,
@@ -128,11 +128,19 @@ def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:
             pretraining=pretraining,
             environments=environments,
         ),
+        *peer_cautions(collaboration),
+    ]
+    return Report(
+        name=settings.recipe_name,
+        description=settings.description,
+        verdict=verdict(results),
+        cautions=tuple(sorted(found, key=lambda caution: not caution.important)),
         results=results,
         corpus=corpus,
         tokenizer=tokenizer,
         packing=packing,
         pretraining=pretraining,
+        collaboration=collaboration,
         stages=tuple(
             StageFacts(**record.model_dump(include=set(StageFacts.model_fields))) for record in records.values()
         ),
@@ -141,6 +149,23 @@ def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:
         environments=environments,
         recipe=settings.recipe,
     )
+
+
+def read_ledger(pretrain: Path) -> CollaborationFacts | None:
+    """The ledger of the peers in an artifact of ``pretrain``; None if an engine without peers made it.
+
+    Raises:
+        StageError: the ledger lacks a figure that is shown.
+    """
+    path = pretrain / LOGS / "ledger.json"
+    try:
+        return CollaborationFacts.model_validate(_without_nan(json.loads(path.read_text(encoding="utf-8"))))
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError:
+        raise StageError(f"{path}: does not parse; run pretrain again with --force") from None
+    except ValidationError as error:
+        raise StageError(f"{path}: {_first_problem(error)}; run pretrain again with --force") from None
 
 
 def _record(artifact: Path) -> Record:
@@ -166,6 +191,8 @@ def _without_nan(value: Any) -> Any:
     """JSON has no NaN or infinity; a loss that became one is shown as missing."""
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -182,10 +209,12 @@ def _pretraining(artifact: Path, record: Record) -> PretrainingFacts:
     log = artifact / LOGS / "training.jsonl"
     lines: dict[int, dict[str, Any]] = {}
     try:
-        for text in log.read_text(encoding="utf-8").splitlines():
+        # Not splitlines: it would also cut at separators of lines inside a peer's name.
+        for text in filter(None, log.read_text(encoding="utf-8").split("\n")):
             line = _without_nan(json.loads(text))
-            # A run that was killed and continued logs the steps since its last checkpoint twice: the later one counts.
-            lines[line["step"]] = line
+            # Training and validation of a step may stand in lines of their own. A run that was killed and continued
+            # logs the steps since its last checkpoint twice: what the later line says counts.
+            lines.setdefault(line["step"], {}).update(line)
     except FileNotFoundError:
         pass  # An engine without a log still has its figures.
     except (json.JSONDecodeError, KeyError, TypeError):

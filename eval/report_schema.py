@@ -7,11 +7,12 @@ alone turns them into per cent and words. A figure that a killed or degenerate r
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from eval.results import Results
+from tasks.foreign_text import printable
 
 
 class _Facts(BaseModel):
@@ -108,6 +109,68 @@ class PretrainingFacts(_Facts):
     resolved: dict[str, JsonValue] = {}
 
 
+def _printable(name: object) -> object:
+    return printable(name) or "unnamed" if isinstance(name, str) else name
+
+
+PeerName = Annotated[str, BeforeValidator(_printable)]
+"""What a peer calls itself. Strangers choose theirs: it is made printable here, and escaped where it is shown."""
+
+
+class PeerFacts(_Facts):
+    """What one peer gave, and how it spent its time."""
+
+    name: PeerName
+    peer: str
+    """Digest of its key, which tells two peers of one name apart."""
+    samples: int
+    share: float
+    """Of the samples of all peers."""
+    steps: int
+    """Global steps that it took part in."""
+    computing: float
+    matching: float
+    reducing: float
+    outcomes: dict[str, int]
+    """Its rounds by outcome: "averaged", "alone", "no group", "failed"."""
+
+
+class StepTimes(_Facts):
+    """Means over the global steps; ``seconds`` is the whole step."""
+
+    computing: float
+    matching: float
+    reducing: float
+    seconds: float
+
+
+class FinalWeights(_Facts):
+    """The weights of the peers that were there at the end, compared."""
+
+    peers: tuple[PeerName, ...]
+    distance: float | None
+    """The largest relative L2 distance between two of them; None if there was only one."""
+    bound: float
+
+
+class CollaborationFacts(_Facts):
+    """The ledger of a pretraining run by several peers (engine ``collaborative``)."""
+
+    target_step: int
+    step: int
+    end: Literal["target", "deadline"]
+    target_batch: int = Field(gt=0)
+    samples: int
+    """Really used, in all steps together."""
+    peers: tuple[PeerFacts, ...]
+    groups: dict[int, int]
+    """Number of global steps by the size of their largest averaged group."""
+    outcomes: dict[str, int]
+    """Number of global steps by outcome."""
+    per_step: StepTimes
+    final: FinalWeights
+
+
 class StageFacts(_Facts):
     """One stage's record: what was made, from what, and when."""
 
@@ -165,6 +228,8 @@ class Report(BaseModel):
     tokenizer: TokenizerFacts
     packing: PackingFacts
     pretraining: PretrainingFacts
+    collaboration: CollaborationFacts | None = None
+    """None unless several peers could pretrain together."""
     stages: tuple[StageFacts, ...]
     seed_runs: int
     seed_run_seconds: float | None

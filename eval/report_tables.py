@@ -28,6 +28,8 @@ class Table:
     totals: tuple[tuple[str, ...], ...] = ()
     bars: tuple[float, ...] = ()
     """For HTML: a bar of this share (0 to 1) at the end of each row."""
+    foreign: bool = False
+    """Strangers wrote some of the cells: no web address in them becomes a link."""
 
 
 def duration(seconds: float | None) -> str:
@@ -59,10 +61,11 @@ def make_table(
     rows: Sequence[tuple[str, ...]],
     totals: Sequence[tuple[str, ...]] = (),
     bars: Sequence[float] = (),
+    foreign: bool = False,
 ) -> Table:
     """A :class:`Table` whose rows all fit its titles."""
     assert all(len(row) == len(titles) == len(alignment) for row in [*rows, *totals])
-    return Table(name, caption, tuple(titles), alignment, tuple(rows), tuple(totals), tuple(bars))
+    return Table(name, caption, tuple(titles), alignment, tuple(rows), tuple(totals), tuple(bars), foreign)
 
 
 def loss_table(facts: PretrainingFacts) -> Table | None:
