@@ -51,6 +51,10 @@ class Checkpoints:
         for old in self.names()[:-KEPT]:
             self._parts.remove(old)
 
+    def file(self, step: int) -> Path:
+        """The file of the checkpoint after ``step``."""
+        return self._folder / f"{PREFIX}{step:06d}" / "state.pt"
+
     def newest(self) -> dict[str, Any] | None:
         """State of the newest checkpoint that can be read, on the CPU; None if there is none.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from tasks.pretraining.settings import PretrainSettings
@@ -13,14 +14,19 @@ GPU_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
 def check_engine(settings: PretrainSettings) -> str | None:
     """Why the engine that the settings ask for cannot run on this machine, in one line; None if it can."""
     asked = settings.pretraining
-    if asked.engine != "local":
+    if asked.engine == "gaudi":
         return (
-            f"pretraining.engine: {asked.engine} is not part of this version; "
+            "pretraining.engine: gaudi is not part of this version; "
             "--set pretraining.engine=local trains on this machine"
+        )
+    if asked.engine == "collaborative" and importlib.util.find_spec("hivemind") is None:
+        return (
+            "pretraining.engine: collaborative needs hivemind, which has wheels for Linux x86-64 only and is not "
+            "installed here; --set pretraining.engine=local trains without it"
         )
     if not any(path.exists() for path in GPU_DEVICE_FILES):
         if asked.device == "cuda":
             return "pretraining.device: cuda, but this machine has no GPU; --set pretraining.device=auto"
-        if asked.precision == "fp16":
+        if asked.precision == "fp16" and asked.engine == "local":
             return "pretraining.precision: fp16 needs a GPU, and there is none; --set pretraining.precision=auto"
     return None

@@ -34,7 +34,7 @@ def pretrain(
     asked = settings.pretraining
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     train, held_out = PackedSplit(pack_folder, "train"), PackedSplit(pack_folder, "validation")
-    _check_data(settings, train)
+    check_data(settings, train)
     hardware = choose_hardware(asked)
     threads = torch.get_num_threads()
     logger.info("device %s, precision %s: %s", hardware.device.type, hardware.precision, hardware.reason)
@@ -92,7 +92,8 @@ def save_checkpoint(model: PreTrainedModel, tokenizer_folder: Path, target: Path
             shutil.copyfile(path, target / path.name)
 
 
-def _check_data(settings: PretrainSettings, train: PackedSplit) -> None:
+def check_data(settings: PretrainSettings, train: PackedSplit) -> None:
+    """Raises UserError if the packed data cannot be trained on with these settings."""
     if train.sequence_length > settings.model.max_positions:
         raise UserError(
             f"model.max_positions: {settings.model.max_positions} is less than packing.sequence_length "

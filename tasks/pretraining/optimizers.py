@@ -103,6 +103,24 @@ def build_optimizer(model: torch.nn.Module, settings: PretrainingSettings) -> to
     return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.epsilon, fused=True)
 
 
+def fill_state(optimizer: torch.optim.Optimizer) -> None:
+    """Give an unused optimiser the state that its first step would create, as it is before that step.
+
+    Weights stay as they are, and the first step is still step 1 of the bias correction.
+    """
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+        for weight in group["params"]:
+            weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    optimizer.zero_grad()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for values in optimizer.state.values():
+        values["step"] = torch.zeros_like(values["step"]) if torch.is_tensor(values["step"]) else 0
+
+
 def learning_rate_at(step: int, settings: PretrainingSettings) -> float:
     """Learning rate of the step after ``step`` finished ones.
 

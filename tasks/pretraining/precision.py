@@ -73,6 +73,17 @@ def choose_hardware(settings: PretrainingSettings, cpu_flags: frozenset[str] | N
     return Hardware(device, "fp32", f"the processor has neither {BF16_FLAGS[0]} nor {BF16_FLAGS[1]}")
 
 
+def choose_member_hardware(settings: PretrainingSettings) -> Hardware:
+    """The same for a member of a swarm, whose devices differ: where fp16 cannot be had, what ``auto`` gives.
+
+    Gradients leave a peer in fp32's scale, so peers of different precisions train together.
+    """
+    if settings.precision == "fp16" and not torch.cuda.is_available():
+        hardware = choose_hardware(settings.model_copy(update={"precision": "auto"}))
+        return Hardware(hardware.device, hardware.precision, f"fp16 needs a GPU; {hardware.reason}")
+    return choose_hardware(settings)
+
+
 def _cpu_flags() -> frozenset[str]:
     """The first processor's features on Linux/x86; empty elsewhere."""
     try:

@@ -79,18 +79,49 @@ class CollaborativeSettings(Settings):
     """Engine ``collaborative``: peers on the internet. Defaults are those of the sahajBERT run.
 
     The peers' common batch is ``pretraining.batch_size``; one peer computes ``batch_size / accumulation``
-    sequences at a time.
+    sequences at a time. What decides only when and with whom peers meet is not part of the identity.
     """
 
-    peers: int = Field(2, gt=0, le=1000, description="peers that a run starts on this machine")
-    matchmaking_seconds: float = Field(5.0, gt=0, description="time for finding a group before averaging")
-    averaging_timeout_seconds: float = Field(30.0, gt=0, description="an averaging round is given up after this time")
+    peers: Annotated[int, EXECUTION] = Field(
+        2, ge=0, le=1000, description="peers that a run starts on this machine; 0: all of them join from elsewhere"
+    )
+    matchmaking_seconds: Annotated[float, EXECUTION] = Field(
+        5.0, gt=0, le=3600, description="time for finding a group before averaging; a global step takes twice as long"
+    )
+    averaging_timeout_seconds: Annotated[float, EXECUTION] = Field(
+        30.0, gt=0, le=36_000, description="an averaging round is given up after this time"
+    )
     compression: Literal["none", "float16", "by-size"] = Field(
         "float16", description="of what peers exchange; by-size: 8 bit for tensors above 65,536 values, else float16"
     )
-    bandwidth_mbps: float = Field(100.0, gt=0, description="bandwidth of a peer, for sharing out the averaging")
+    average_state_every: int = Field(
+        1, gt=0, le=MAX_STEPS, description="global steps between two averagings of the weights; one more at the end"
+    )
+    deadline_minutes: float | None = Field(
+        None, gt=0, description="the run ends after this time with what it has; null: it waits for the last step"
+    )
+    bandwidth_mbps: Annotated[float, EXECUTION] = Field(
+        100.0, gt=0, le=1e9, description="bandwidth of a peer, for sharing out the averaging"
+    )
     target_group_size: int = Field(256, gt=1, le=MAX_BATCH, description="most peers in one averaging group")
-    statistics_expiration_seconds: float = Field(600.0, gt=0, description="a silent peer's figures count this long")
+    statistics_expiration_seconds: Annotated[float, EXECUTION] = Field(
+        600.0, gt=0, le=1e6, description="a silent peer's figures count this long"
+    )
+    listen: Annotated[tuple[str, ...], EXECUTION] = Field(
+        ("/ip4/127.0.0.1/tcp/0",), min_length=1, description="multiaddresses at which the coordinator listens"
+    )
+    announce: Annotated[tuple[str, ...], EXECUTION] = Field(
+        (), description="multiaddresses under which it is reached from outside, if others than those of listen"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CollaborativeSettings:
+        if self.averaging_timeout_seconds <= self.matchmaking_seconds:
+            raise ValueError(
+                f"averaging_timeout_seconds {self.averaging_timeout_seconds:g} leaves no time for averaging after "
+                f"matchmaking_seconds {self.matchmaking_seconds:g}; make it at least twice as long"
+            )
+        return self
 
 
 class GaudiSettings(Settings):

@@ -31,7 +31,10 @@ def run(settings: PretrainSettings, inputs: Mapping[str, Path], folder: Path, pr
     reason = check_engine(settings)
     if reason is not None:
         raise UserError(reason)
-    from tasks.pretraining.local import pretrain
+    if settings.pretraining.engine == "collaborative":
+        from tasks.pretraining.collaborative.engine import pretrain
+    else:
+        from tasks.pretraining.local import pretrain
 
     return pretrain(settings, inputs["tokenizer"], inputs["pack"], folder, progress)
 

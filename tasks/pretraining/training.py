@@ -7,6 +7,7 @@ functions of the step.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -96,7 +97,7 @@ class Training:
         settings, standing = self._settings, self._standing
         torch.manual_seed(settings.seed)
         self._restore()
-        _truncate_log(self._log, standing.step)
+        truncate_log(self._log, standing.step)
         self._model.train()
         begun_at, seconds_before = standing.step, standing.seconds
         progress(standing.step, settings.steps, unit="steps")
@@ -219,17 +220,15 @@ class Training:
         logger.info("continuing after step %d", self._standing.step)
 
 
-def _truncate_log(log: Path, step: int) -> None:
+def truncate_log(log: Path, step: int) -> None:
     """Drops the lines after ``step``, which a killed run wrote beyond its checkpoint, and a half-written one."""
     log.parent.mkdir(parents=True, exist_ok=True)
     kept = []
-    for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else []:
-        try:
-            if json.loads(line)["step"] > step:
-                break
-        except json.JSONDecodeError:
-            break
-        kept.append(line + "\n")
+    # not splitlines: a text in a line may hold one of the separators that only Unicode knows
+    for line in log.read_text(encoding="utf-8").split("\n") if log.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
     building = log.with_suffix(".building")
     building.write_text("".join(kept), encoding="utf-8")
     os.replace(building, log)

@@ -6,6 +6,8 @@ import sys
 import pytest
 from pydantic import ValidationError
 
+from tasks.durable import sha256_of
+from tasks.identity import identity_of
 from tasks.pretraining import engines
 from tasks.pretraining.settings import ModelSettings, PretrainingSettings, PretrainSettings
 
@@ -51,9 +53,23 @@ def test_published_settings_and_round_trip(model, pretraining):
     settings = PretrainSettings.model_validate({"model": model, "pretraining": pretraining})
     assert PretrainSettings.model_validate_json(settings.model_dump_json()) == settings
     assert settings.pretraining.micro_batch_size == (4 if model is ALBERT_LARGE else 256)
+
+
+def test_gaudi_is_not_part_of_this_version():
+    settings = PretrainSettings.model_validate({"model": BERT_BASE, "pretraining": GAUDI})
     assert engines.check_engine(settings) == (
-        f"pretraining.engine: {pretraining['engine']} is not part of this version; "
-        "--set pretraining.engine=local trains on this machine"
+        "pretraining.engine: gaudi is not part of this version; --set pretraining.engine=local trains on this machine"
+    )
+
+
+def test_collaborative_engine_asks_for_hivemind_before_anything_ran(monkeypatch):
+    settings = PretrainSettings.model_validate({"model": ALBERT_LARGE, "pretraining": SAHAJBERT})
+    monkeypatch.setattr(engines, "GPU_DEVICE_FILES", ())
+    assert engines.check_engine(settings) is None  # others may bring the GPU that fp16 needs
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: None)
+    assert engines.check_engine(settings) == (
+        "pretraining.engine: collaborative needs hivemind, which has wheels for Linux x86-64 only and is not "
+        "installed here; --set pretraining.engine=local trains without it"
     )
 
 
@@ -92,12 +108,45 @@ def test_inconsistent_models(changes, message):
         ({"precision": "fp16", "device": "cpu"}, "fp16 needs a GPU"),
         ({"engine": "gaudi", "batch_size": 20}, "not a multiple of gaudi.devices 8"),
         ({"masking": {"mask": 0.8, "random": 0.3}}, "together more than 1"),
+        (
+            {"collaborative": {"averaging_timeout_seconds": 5}},
+            "5 leaves no time for averaging after matchmaking_seconds",
+        ),
+        ({"collaborative": {"compression": "8bit"}}, "'none', 'float16' or 'by-size'"),
+        ({"collaborative": {"target_group_size": 1}}, "greater than 1"),
+        ({"collaborative": {"peers": -1}}, "greater than or equal to 0"),
+        ({"collaborative": {"deadline_minutes": 0}}, "greater than 0"),
+        ({"collaborative": {"matchmaking_seconds": float("nan")}}, "finite number"),
+        ({"collaborative": {"listen": []}}, "at least 1 item"),
+        ({"collaborative": {"peer": 2}}, "Extra inputs"),
         ({"warmup_step": 1}, "Extra inputs"),
     ],
 )
 def test_inconsistent_training(changes, message):
     with pytest.raises(ValidationError, match=message):
         PretrainingSettings.model_validate({"steps": 100} | changes)
+
+
+def test_how_peers_meet_is_no_part_of_the_identity():
+    def identity(**collaborative):
+        asked = {"steps": 1, "collaborative": collaborative}
+        settings = PretrainSettings.model_validate({"model": BERT_BASE, "pretraining": asked})
+        return identity_of(settings, sha256_of)
+
+    meeting = {"peers": 5, "matchmaking_seconds": 1.0, "averaging_timeout_seconds": 9.0, "bandwidth_mbps": 1.0}
+    meeting |= {
+        "statistics_expiration_seconds": 1.0,
+        "listen": ["/ip4/0.0.0.0/tcp/1"],
+        "announce": ["/dns4/a.org/tcp/1"],
+    }
+    assert identity(**meeting) == identity()
+    for changed in (
+        {"compression": "none"},
+        {"average_state_every": 2},
+        {"deadline_minutes": 1},
+        {"target_group_size": 4},
+    ):
+        assert identity(**changed) != identity()
 
 
 def test_sentence_order_is_alberts():

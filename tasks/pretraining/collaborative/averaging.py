@@ -1,0 +1,215 @@
+"""hivemind's averagers and progress tracker, with what a run has to know of each round, and without their traps.
+
+Traps of hivemind 1.1.12 that are closed here:
+
+* A leader waits the whole matchmaking time even if everybody is there, unless a fixed group size is set, and no longer
+  for one that is late: here the size follows the number of peers alive, and a group waits for those.
+* Peers at different global steps meet in a group, and mix gradients of different weights: here they do not.
+* Keyword arguments for "both averagers" reach only one of them, and the time that a peer may be silent within an
+  averaging is the matchmaking time.
+* A donor sends its state while it trains: weights of two steps may be mixed. Here it sends a copy.
+* A global step also ends when its *estimated* end has passed, with fewer samples than asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from hivemind.compression import (
+    CompressionBase,
+    Float16Compression,
+    NoCompression,
+    SizeAdaptiveCompression,
+    Uniform8BitQuantization,
+)
+from hivemind.compression.quantization import Quantization
+from hivemind.optim.grad_averager import GradientAverager
+from hivemind.optim.progress_tracker import ProgressTracker
+from hivemind.optim.state_averager import TrainingStateAverager
+from hivemind.utils import get_dht_time
+
+
+def _read_8_bit(compression: Quantization, sent: Any) -> torch.Tensor:
+    """A tensor that was sent in 8 bit: the number of its 256 values, the values, and which of them each place has.
+
+    hivemind's own reads the number in a way that NumPy 2.4 refuses, and every such averaging would break off.
+    """
+    count = int.from_bytes(sent.buffer[:8], sys.byteorder)
+    start = 8 + count * np.dtype(compression.codebook_dtype).itemsize
+    values = np.frombuffer(sent.buffer[8:start], dtype=compression.codebook_dtype)
+    places = np.frombuffer(sent.buffer[start:], dtype=compression.indices_dtype)
+    tensor = torch.from_numpy(values[places]).reshape(tuple(sent.size))
+    return tensor.to(getattr(torch, sent.dtype)).requires_grad_(sent.requires_grad)
+
+
+Quantization.extract = _read_8_bit
+
+LARGE = 2**16
+"""Tensors with more values than this are exchanged in 8 bit by ``compression: by-size``, as in the second sahajBERT
+run."""
+
+GONE_SECONDS = 10.0
+"""A peer that has not told its progress for so long counts as gone. hivemind's default is a minute, in which the
+others wait for it at every step."""
+
+
+def gradient_compression(kind: str) -> CompressionBase:
+    """How gradients are exchanged: the setting ``collaborative.compression``."""
+    half = Float16Compression()
+    if kind == "by-size":
+        return SizeAdaptiveCompression(threshold=LARGE + 1, less=half, greater_equal=Uniform8BitQuantization())
+    return half if kind == "float16" else NoCompression()
+
+
+def state_compression(kind: str) -> CompressionBase:
+    """How weights are averaged: never below 16 bit, since their rounding stays in them."""
+    return NoCompression() if kind == "none" else Float16Compression()
+
+
+def state_prefix(run_id: str) -> str:
+    """The name under which a run's peers offer their state, as hivemind's optimiser forms it."""
+    return f"{run_id}_state_averager"
+
+
+class _Rounds:
+    """What both averagers add to hivemind's: whom a round is for, and what it was like."""
+
+    async def _prepare(self, size: int, bits: str) -> None:
+        """Runs in the averager's process."""
+        self._matchmaking.target_group_size = size  # type: ignore[attr-defined]
+        keys = self._matchmaking.group_key_manager  # type: ignore[attr-defined]
+        keys.group_bits = bits
+        keys.update_key_on_group_assembled = _keep_key  # else a second try would look for the group elsewhere
+
+    def begin(self, size: int, bits: str, patience: float, timeout: float) -> Any:
+        """Look for a group.
+
+        Args:
+            size: a group of so many peers does not wait for more.
+            bits: only peers with the same ones meet. hivemind lets peers meet that are at different global steps.
+            patience: seconds in which a smaller group waits for the others.
+            timeout: seconds after which the round is given up.
+
+        Returns:
+            The control to hand to ``step``, or to trigger.
+        """
+        self._outer_pipe.send(("_prepare", [size, bits], {}))  # type: ignore[attr-defined]
+        return self.schedule_step(scheduled_time=get_dht_time() + patience, timeout=timeout)  # type: ignore[attr-defined]
+
+    async def _aggregate_with_group(self, group_info: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Runs in the averager's process. Returns the round's facts instead of what peers gathered."""
+        started = time.monotonic()
+        await super()._aggregate_with_group(group_info, *args, **kwargs)  # type: ignore[misc]
+        runner = self._running_groups[group_info.group_id].result()  # type: ignore[attr-defined]
+        lost = runner.tensor_part_container.failed_size
+        silent = [after for after in runner.tensor_part_reducer.sender_failed_after if after != float("inf")]
+        return {
+            "group": [peer.to_base58() for peer in group_info.peer_ids],
+            "reducing": time.monotonic() - started,
+            "complete": not lost and not silent,
+        }
+
+
+async def _keep_key(group_info: Any) -> None:
+    """Leaves the group's key as it is."""
+
+
+class PeerGradientAverager(_Rounds, GradientAverager):
+    """Averages gradients.
+
+    A round's result is ``{"group": [peer ids], "reducing": seconds, "complete": whether all tensors came from all}``;
+    hivemind itself calls a round a success in which a peer broke off half-way.
+    """
+
+
+class PeerStateAverager(_Rounds, TrainingStateAverager):
+    """Averages weights, and sends a copy of weights and optimiser state to those who ask.
+
+    ``unchanging`` is a context in which the state is that of a whole number of global steps; the copy is made there.
+    """
+
+    unchanging: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+
+    def get_current_state(self) -> tuple[Any, list[torch.Tensor], list[Any]]:
+        """A consistent copy of the state; called in a thread of the peer's own process."""
+        with self.unchanging:
+            metadata, tensors, infos = super().get_current_state()
+            return metadata, [tensor.clone() for tensor in tensors], infos
+
+    def average_now(self, control: Any, timeout: float) -> dict[str, Any]:
+        """Average the weights in a group that is being looked for, and wait for it; a round's facts as above.
+
+        Raises:
+            Exception: whatever went wrong; the weights are then as before.
+        """
+        self._load_local_tensors_into_averager_()
+        control.allow_allreduce()
+        try:
+            facts: dict[str, Any] = control.result(timeout)
+        except BaseException:
+            if not control.done():
+                control.cancel()
+            raise
+        self._apply_averaging_results_()
+        return facts
+
+
+class PeerTracker(ProgressTracker):
+    """Progress of the swarm towards the next global step, which ends when its samples are there and not before."""
+
+    def announce(self) -> None:
+        """Tell others of this peer before it has any samples.
+
+        hivemind's tracker keeps silent until then, and the first global step would find no group.
+        """
+        self.dht.store(
+            self.training_progress_key,
+            subkey=self._local_public_key,
+            value=self.local_progress.dict(),
+            expiration_time=get_dht_time() + self.metadata_expiration,
+            return_future=True,
+        )
+
+    @property
+    def ready_to_update_epoch(self) -> bool:
+        """Whether all samples of the step have been computed.
+
+        Where others have gone on already there is nobody left to average with: that peer takes over their state.
+        """
+        together = self.global_epoch == self.local_progress.epoch
+        return bool(together and self.global_progress.samples_accumulated >= self.target_batch_size)
+
+
+def averager_options(
+    settings: Any, step_seconds: float, bandwidth: float | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keyword arguments that hivemind leaves at values which do not fit: for the averagers, and for the tracker.
+
+    Args:
+        settings: the recipe's ``pretraining.collaborative``.
+        step_seconds: how long a global step takes, roughly; decides how often progress is looked up.
+        bandwidth: of this peer, in Mb/s, if it is another than the settings'.
+    """
+    # A silent sender is left out after a third of the time for the averaging, a silent reducer after two thirds.
+    silence = settings.averaging_timeout_seconds / 3
+    averagers = {
+        "bandwidth": settings.bandwidth_mbps if bandwidth is None else bandwidth,
+        "sender_timeout": silence,
+        "reducer_timeout": 2 * silence,
+        # Shorter than the matchmaking where that is long, since two peers that ask each other to lead wait for each
+        # other so long; but a busy machine takes tenths of a second to answer, and who gives up breaks the round.
+        "request_timeout": min(3.0, max(1.0, 0.6 * settings.matchmaking_seconds)),
+    }
+    refresh = min(0.5, max(0.05, step_seconds / 8))
+    tracker = {
+        "min_refresh_period": refresh,
+        "max_refresh_period": max(refresh, min(10.0, step_seconds / 2)),
+        "default_refresh_period": max(refresh, min(3.0, step_seconds / 2)),
+        "metadata_expiration": GONE_SECONDS,
+    }
+    return averagers, tracker

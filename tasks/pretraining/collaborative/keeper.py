@@ -1,0 +1,127 @@
+"""What the coordinator keeps of the training: checkpoints, validations, and at the end the published weights."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from tasks.contract import LOGS
+from tasks.pretraining.batches import Collator, PackedSplit
+from tasks.pretraining.checkpoints import Checkpoints
+from tasks.pretraining.collaborative import state
+from tasks.pretraining.collaborative.log import StepLog
+from tasks.pretraining.collaborative.manifest import Manifest
+from tasks.pretraining.collaborative.sharding import Taken
+from tasks.pretraining.local import save_checkpoint
+from tasks.pretraining.models import build_model, count_parameters
+from tasks.pretraining.optimizers import build_optimizer, fill_state
+from tasks.pretraining.precision import choose_member_hardware
+from tasks.pretraining.settings import MaskingSettings
+from tasks.pretraining.training import truncate_log
+from tasks.pretraining.validation import (
+    PLATEAU_MARGIN,
+    Validation,
+    unigram_entropy,
+    validate,
+    validation_batches,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Holds a model of the run's shape, and the run's files in the stage's work folder.
+
+    Args:
+        manifest: what is trained.
+        work: the stage's work folder; the log in it is cut back to the newest checkpoint.
+        tokenizer: the tokenizer's artifact.
+        pack: the packed corpus' artifact.
+    """
+
+    def __init__(self, manifest: Manifest, work: Path, tokenizer: Path, pack: Path):
+        self._settings, self._work, self._tokenizer = manifest.settings.pretraining, work, tokenizer
+        reader = AutoTokenizer.from_pretrained(tokenizer)
+        train, held_out = PackedSplit(pack, "train"), PackedSplit(pack, "validation")
+        self._hardware = choose_member_hardware(self._settings)
+        self._model = build_model(
+            manifest.settings.model, reader, self._settings.objective, self._settings.seed, self._hardware.attention
+        ).to(self._hardware.device)
+        optimizer = build_optimizer(self._model, self._settings)
+        fill_state(optimizer)
+        self._weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        self.own = state.state_of(optimizer, 0)
+        """A state of the run's shape, to check others against."""
+        collator = Collator(reader, MaskingSettings(), self._settings.objective == "mlm+sop")
+        self._batches = validation_batches(held_out, collator, self._settings.validation_blocks)
+        self._entropy = unigram_entropy(train, self._batches, collator.is_special)
+        self._length = train.sequence_length
+
+        self._checkpoints = Checkpoints(work)
+        saved = self._checkpoints.newest()
+        self.step: int = 0 if saved is None else saved["state"]["step"]
+        """Of the newest checkpoint; 0 if there is none."""
+        self.taken = Taken() if saved is None else Taken(**saved["taken"])
+        """What had been taken of the data by then."""
+        self.seconds: float = 0.0 if saved is None else saved["seconds"]
+        """Of training until then."""
+        unwritten = [] if saved is None else [one for one in saved["log"] if one["entry"]["step"] <= self.step]
+        log = work / LOGS / "training.jsonl"
+        truncate_log(log, self.step)
+        self.log = StepLog(log, self._settings, self._length, unwritten)
+        """The log of global steps."""
+        self.result = Validation(float("nan"), None)
+        """Of the last validation."""
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The file of the newest checkpoint, if there is one."""
+        return self._checkpoints.file(self.step) if self.step else None
+
+    def validate(self, found: state.State) -> None:
+        """Put a state's weights into the model, validate them, and write the log's line."""
+        with torch.no_grad():
+            for weight, value in zip(self._weights, found.weights, strict=True):
+                weight.copy_(value)
+        self.result = validate(self._model, self._batches, self._hardware)
+        self.log.tell_validation(found.step, self.result.loss, self.result.sop_accuracy)
+        logger.info("step %d: validation %.3f", found.step, self.result.loss)
+
+    def save(self, found: state.State, taken: Taken, seconds: float) -> None:
+        """Write a checkpoint."""
+        saved = {"state": vars(found), "taken": taken.model_dump(), "seconds": seconds, "log": self.log.unwritten}
+        self._checkpoints.save(found.step, saved)
+        self.step, self.taken, self.seconds = found.step, taken, seconds
+
+    def publish(self, book: dict[str, Any]) -> dict[str, Any]:
+        """Write ``checkpoint/`` with the last validated weights; the stage's metrics, for a run with this ledger."""
+        save_checkpoint(self._model, self._tokenizer, self._work / "checkpoint")
+        largest = max(book["groups"], key=int, default="1")
+        tokens = book["samples"] * self._length
+        return {
+            "steps": book["step"],
+            "samples": book["samples"],
+            "tokens": tokens,
+            "parameters": count_parameters(self._model),
+            "seconds_training": round(book["seconds"], 3),
+            "tokens_per_second": round(tokens / max(1e-9, book["seconds"]), 1),
+            "train_loss": self.log.loss,
+            "validation_loss": self.result.loss,
+            "validation_sop_accuracy": self.result.sop_accuracy,
+            "unigram_entropy": self._entropy,
+            "left_plateau": self.result.loss < self._entropy - PLATEAU_MARGIN,
+            "peers": len(book["peers"]),
+            "group_steps_share": round(book["groups"].get(largest, 0) / max(1, sum(book["groups"].values())), 4),
+            "final_distance": book["final"]["distance"],
+            "end": book["end"],
+            "resolved": {
+                "precision": self._hardware.precision,
+                "precision_reason": self._hardware.reason,
+                "device": self._hardware.device.type,
+                "attention": self._hardware.attention,
+            },
+        }

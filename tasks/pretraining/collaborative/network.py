@@ -1,0 +1,111 @@
+"""A member's node of the DHT, started so that it survives its own helpers.
+
+Trap of hivemind 1.1.12 that is closed here: the DHT's process gets its orders through a pipe, and with each the means
+to answer, which it fetches from the process that asked. If that one has ended meanwhile (an averager that was
+just shut down) the DHT sleeps for seconds, or dies without a word and everything waits for it for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import hivemind
+
+from tasks.contract import StageError
+
+START_SECONDS = 60.0
+"""libp2p's daemon may take so long to start; hivemind's default of 15 s is too short on a busy machine."""
+
+
+class _Orders:
+    """The reading end of a DHT's pipe, from which orders of processes that have ended come as nothing to do."""
+
+    def __init__(self, pipe: Connection):
+        self._pipe = pipe
+
+    def fileno(self) -> int:
+        return self._pipe.fileno()
+
+    def poll(self) -> bool:
+        return self._pipe.poll()
+
+    def close(self) -> None:
+        self._pipe.close()
+
+    def recv(self) -> tuple[str, list[Any], dict[str, Any]]:
+        try:
+            order = self._pipe.recv_bytes()
+        except EOFError:
+            return "_shutdown", [], {}  # nobody can give orders any more
+        try:
+            loaded: tuple[str, list[Any], dict[str, Any]] = ForkingPickler.loads(order)
+        except (EOFError, OSError):
+            return "_do_nothing", [], {}
+        return loaded
+
+
+class Node(hivemind.DHT):
+    """hivemind's DHT with the pipe above."""
+
+    _inner_pipe: Any
+
+    def run_in_background(self, await_ready: bool = True, timeout: float | None = None) -> None:
+        """Starts the process; called by the constructor."""
+        pipe: Any = self._inner_pipe
+        self._inner_pipe = _Orders(pipe)
+        super().run_in_background(await_ready, timeout)
+
+    async def _do_nothing(self) -> None:
+        """What an order comes to that cannot be answered."""
+
+
+def start_dht(
+    listen: Sequence[str],
+    initial_peers: Sequence[str] = (),
+    identity: Path | None = None,
+    announce: Sequence[str] = (),
+    **options: Any,
+) -> hivemind.DHT:
+    """A running DHT node.
+
+    Args:
+        listen: multiaddresses to listen at.
+        initial_peers: members to ask first; none for the first member.
+        identity: file with libp2p's key, made if there is none: the address stays over restarts.
+        announce: multiaddresses to tell others instead of those of ``listen``.
+        options: further keyword arguments of ``hivemind.DHT``.
+
+    Raises:
+        StageError: it did not start; the first line of the reason is told.
+    """
+    # On loopback there is no router to talk to and nobody to be found by.
+    outside = {} if _outside(listen) else {"nat_port_map": False, "auto_nat": False, "use_relay": False}
+    try:
+        return Node(
+            initial_peers=list(initial_peers),
+            start=True,
+            host_maddrs=list(listen),
+            announce_maddrs=list(announce) or None,
+            identity_path=None if identity is None else str(identity),
+            startup_timeout=START_SECONDS,
+            **outside,
+            **options,
+        )
+    except Exception as error:
+        reason = next((line for line in str(error).splitlines() if line), type(error).__name__)
+        where = f"joining {', '.join(initial_peers)}" if initial_peers else f"listening at {', '.join(listen)}"
+        raise StageError(f"collaborative: {where}: {reason}") from error
+
+
+def _outside(addresses: Sequence[str]) -> bool:
+    """Whether any of the multiaddresses is not of this machine alone."""
+    return any(not address.startswith(("/ip4/127.", "/ip6/::1/")) for address in addresses)
+
+
+def listen_like(addresses: Sequence[str]) -> tuple[str, ...]:
+    """Where a peer listens that joins at these addresses: at loopback if they are all of this machine."""
+    return ("/ip4/0.0.0.0/tcp/0",) if _outside(addresses) else ("/ip4/127.0.0.1/tcp/0",)

@@ -1,0 +1,284 @@
+"""The optimiser of a peer: hivemind's, with one synchronous way through a global step.
+
+A global step: all peers together compute the gradients of ``batch_size`` sequences, average them weighted by samples,
+clip the average, and each takes the same optimiser step with the learning rate of that global step.
+
+Traps of hivemind 1.1.12 that are closed here: a peer that knows no other steps with the gradient of its last
+micro-batch only; one whose averaging failed steps with zeros, since its accumulated gradients were reset before; the
+first update is made at step 2 of the bias correction; and a state is looked for without end.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import hivemind
+import torch
+from hivemind.optim.state_averager import load_optimizer_state
+from hivemind.utils import get_dht_time
+
+from tasks.pretraining.collaborative import state as states
+from tasks.pretraining.collaborative.averaging import (
+    PeerGradientAverager,
+    PeerStateAverager,
+    PeerTracker,
+    averager_options,
+    gradient_compression,
+    state_compression,
+)
+from tasks.pretraining.collaborative.records import Outcome
+from tasks.pretraining.optimizers import build_optimizer, fill_state, learning_rate_at
+from tasks.pretraining.settings import PretrainingSettings
+
+if TYPE_CHECKING:
+    from hivemind.utils.crypto import RSAPrivateKey
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Round:
+    """How this peer got through a global step."""
+
+    step: int
+    """The global step that ended, 1 for the first."""
+    samples: int
+    outcome: Outcome
+    group: int
+    matching: float
+    reducing: float
+
+
+class PeerOptimizer(hivemind.Optimizer):
+    """One peer's part in the run ``run_id``.
+
+    Args:
+        model: on its device; its weights are those of the run.
+        settings: how to train.
+        dht: this peer's, running.
+        run_id: names the run.
+        key: signs this peer's progress; None for one of its own.
+        step_seconds: how long a global step takes, roughly.
+        target: sequences of a global step, if others than the settings'.
+    """
+
+    scheduled_grads: Any
+    scheduled_state: Any
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        settings: PretrainingSettings,
+        *,
+        dht: hivemind.DHT,
+        run_id: str,
+        key: RSAPrivateKey | None = None,
+        step_seconds: float = 10.0,
+        target: int | None = None,
+    ):
+        asked = settings.collaborative
+        self.rounds: list[Round] = []
+        """Rounds since the caller last emptied the list."""
+        self._settings = settings
+        self._whole_steps = threading.RLock()
+        # How long a group waits for peers that are alive but late. One that has died costs it until it counts as gone.
+        self._patience = max(asked.matchmaking_seconds, asked.averaging_timeout_seconds / 5)
+        self._averager_options, tracker = averager_options(asked, step_seconds)
+        super().__init__(
+            dht=dht,
+            run_id=run_id,
+            target_batch_size=target or settings.batch_size,
+            optimizer=self._torch_optimizer(model),
+            matchmaking_time=asked.matchmaking_seconds,
+            averaging_timeout=asked.averaging_timeout_seconds,
+            average_state_every=asked.average_state_every,
+            delay_state_averaging=False,
+            client_mode=dht.client_mode,  # left out, it is None and the peer fails after its first global step
+            grad_compression=gradient_compression(asked.compression),
+            grad_averager_factory=partial(PeerGradientAverager, allow_state_sharing=False, **self._averager_options),
+            state_averaging_compression=state_compression(asked.compression),
+            tracker_opts={**tracker, "private_key": key},
+        )
+
+    def _torch_optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
+        """The recipe's optimiser with its state in place, which hivemind would otherwise make by a step of its own."""
+        optimizer = build_optimizer(model, self._settings)
+        fill_state(optimizer)
+        optimizer.register_step_pre_hook(self._before_update)
+        return optimizer
+
+    def _before_update(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """The averaged gradient is there: clip it, and set the rate. The epoch was counted up just before."""
+        limit = math.inf if self._settings.clip_norm is None else self._settings.clip_norm
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        torch.nn.utils.clip_grad_norm_(weights, limit)
+        for group in optimizer.param_groups:
+            group["lr"] = self.rate_of(self.local_epoch)
+
+    def rate_of(self, step: int) -> float:
+        """Learning rate of a global step; 1 for the first."""
+        return learning_rate_at(step - 1, self._settings)
+
+    def _make_state_averager(self, **kwargs: Any) -> PeerStateAverager:
+        averager = PeerStateAverager(
+            dht=self.dht,
+            prefix=states.state_prefix(self.run_id),
+            min_matchmaking_time=self.matchmaking_time,
+            allreduce_timeout=self.allreduce_timeout,
+            shutdown_timeout=self.shutdown_timeout,
+            status_loglevel=self.status_loglevel,
+            next_chunk_timeout=self.next_chunk_timeout,
+            client_mode=self.client_mode,
+            auxiliary=self.auxiliary,
+            start=True,
+            **self._averager_options,
+            **kwargs,
+        )
+        averager.unchanging = self._whole_steps
+        return averager
+
+    def _make_progress_tracker(self, target_batch_size: int, **kwargs: Any) -> PeerTracker:
+        return PeerTracker(
+            dht=self.dht,
+            prefix=self.run_id,
+            target_batch_size=target_batch_size,
+            client_mode=self.client_mode,
+            status_loglevel=self.status_loglevel,
+            start=True,
+            **kwargs,
+        )
+
+    @property
+    def others(self) -> int:
+        """Other peers that are alive."""
+        return int(max(0, self.tracker.global_progress.num_peers - 1))
+
+    def _look_for_group(self, averager: Any, step: int, kind: Literal["step", "last"] = "step") -> Any:
+        """Begin to look for those who average at the same step."""
+        size = max(2, min(1 + self.others, self._settings.collaborative.target_group_size))
+        return averager.begin(size, f"{step:b}{int(kind == 'last')}", self._patience, self.averaging_timeout)
+
+    def _is_near(self, moment: float) -> bool:
+        return moment - get_dht_time() <= self.matchmaking_time
+
+    def _maybe_schedule_gradient_averaging(self) -> None:
+        """Look for a group while the last samples of the step are still being computed."""
+        if self.others and self._is_near(self.tracker.estimated_next_update_time) and _is_over(self.scheduled_grads):
+            self.scheduled_grads = self._look_for_group(self.grad_averager, self.local_epoch + 1)
+
+    def _maybe_schedule_state_averaging(self) -> None:
+        """The same for the weights, where they are averaged after the coming step."""
+        due = self.others and (self.local_epoch + 1) % self.average_state_every == 0
+        if due and self._is_near(self.tracker.estimated_next_update_time) and _is_over(self.scheduled_state):
+            self.scheduled_state = self._look_for_group(self.state_averager, self.local_epoch + 1)
+
+    def _should_load_state_from_peers(self) -> bool:
+        """Whether others have gone on: they do not wait, and a step of one's own would lead away from them."""
+        return bool(self.local_epoch < self.tracker.global_epoch)
+
+    def _update_global_epoch(self, grad_scaler: Any) -> None:
+        """One global step, from the accumulated gradients to the new weights."""
+        with self._whole_steps, self.tracker.pause_updates():
+            self.rounds.append(self._average_gradients())
+            self.state_averager.step(increment_epoch=True, optimizer_step=True)
+            control, self.scheduled_state = self.scheduled_state, None
+            if self.others and self.local_epoch % self.average_state_every == 0:
+                if _is_over(control):
+                    control = self._look_for_group(self.state_averager, self.local_epoch)
+                try:
+                    self.state_averager.average_now(control, self.averaging_timeout)
+                except Exception as error:
+                    logger.warning("step %d: the weights were not averaged: %r", self.local_epoch, error)
+            elif not _is_over(control):
+                control.cancel()
+            self.tracker.update_epoch(new_epoch=self.local_epoch)
+            self.grad_averager.reset_accumulated_grads_()
+            if not self.client_mode:
+                self.state_averager.state_sharing_priority = self.local_epoch
+
+    def _average_gradients(self) -> Round:
+        """Average the accumulated gradients with the other peers, or go on with the own ones; fills ``.grad``."""
+        started = time.monotonic()
+        control, self.scheduled_grads = self.scheduled_grads, None
+        samples = self.grad_averager.local_samples_accumulated
+        outcome: Outcome = "alone"
+        facts: dict[str, Any] = {"group": [], "reducing": 0.0, "complete": None}
+        if self.others:
+            try:
+                if _is_over(control):
+                    control = self._look_for_group(self.grad_averager, self.local_epoch + 1)
+                # accumulators are kept until the step is over: they are what is left if the averaging fails
+                control = self.grad_averager.step(control=control, reset_accumulators=False, wait=False)
+                facts = control.result(self.averaging_timeout)
+                outcome = "averaged" if facts["complete"] else "failed"
+            except Exception as error:
+                outcome = "failed" if control is not None and control.began_allreduce else "no group"
+                logger.warning("step %d: %s: %r", self.local_epoch + 1, outcome, error)
+        if facts["complete"] is not None:  # what a peer did not send is then this one's own
+            self._load_averaged_gradients_into_optimizer_()
+        else:
+            self._load_local_gradients_into_optimizer()
+            if not _is_over(control):
+                control.cancel()
+        waited = time.monotonic() - started
+        reducing = min(waited, facts["reducing"])
+        group = len(facts["group"]) if facts["complete"] else 1
+        return Round(self.local_epoch + 1, samples, outcome, group, waited - reducing, reducing)
+
+    def average_weights(self) -> int:
+        """Average the weights once more with all peers that are there; returns the size of the group."""
+        with self._whole_steps, self.tracker.pause_updates():
+            control = self._look_for_group(self.state_averager, self.local_epoch, "last")
+            facts = self.state_averager.average_now(control, self.averaging_timeout)
+        return len(facts["group"])
+
+    def load_state_from_peers(self, **kwargs: Any) -> bool:
+        """Take over the newest state of the swarm, if a peer sends one that fits; returns whether one did."""
+        if self.scheduled_grads is not None and not self.scheduled_grads.done():
+            self._tag_along_with_zero_weight(self.scheduled_grads)
+            self.scheduled_grads = None
+        own = self.own_state()
+        with self.tracker.pause_updates():
+            state = states.download(
+                self.dht, self.run_id, own, at_least=self.local_epoch, seconds=self.load_state_timeout
+            )
+        if state is not None:
+            self.take_over(state)
+            logger.info("took over step %d from %s", state.step, state.donor)
+        return state is not None
+
+    def own_state(self) -> states.State:
+        """A copy of this peer's weights and optimiser state."""
+        return states.state_of(self.state_averager.optimizer, self.local_epoch)
+
+    def take_over(self, state: states.State) -> None:
+        """Go on from a state that fits this model and optimiser."""
+        assert states.problem_with(state, self.own_state()) is None
+        averager = self.state_averager
+        with self._whole_steps, self.tracker.pause_updates(), torch.no_grad():
+            weights = [weight for group in averager.optimizer.param_groups for weight in group["params"]]
+            for weight, value in zip(weights, state.weights, strict=True):
+                weight.copy_(value)
+            groups = averager.optimizer.param_groups
+            own = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+            load_optimizer_state(averager.optimizer, state.metadata, state.optimizer)
+            for group, settings in zip(averager.optimizer.param_groups, own, strict=True):
+                group.update(settings)  # betas and decay are the recipe's, whatever the donor says
+            averager._load_local_tensors_into_averager_()
+            averager.local_epoch = state.step
+            self.tracker.report_local_progress(state.step, samples_accumulated=0)
+            self.tracker.global_progress.epoch = max(state.step, self.tracker.global_progress.epoch)
+            self.grad_averager.reset_accumulated_grads_()
+            if not self.client_mode:
+                averager.state_sharing_priority = state.step
+
+
+def _is_over(control: Any) -> bool:
+    """Whether a round cannot be used any more, or there is none."""
+    return control is None or control.triggered or control.done()

@@ -1,0 +1,332 @@
+"""A peer of a swarm: computes gradients on its share of the data and takes every global step with the others.
+
+``python -P -m tasks.pretraining.collaborative.peer FOLDER NAME`` with ``--data TOKENIZER PACK`` for a local peer,
+which finds the swarm by the files in FOLDER, or ``--join MULTIADDR... --store STORE``: one process of its own, since
+hivemind needs the main thread, forks, and leaves SIGINT ignored. Its standard input is the lifeline to whoever
+owns it; SIGTERM makes it say goodbye and leave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import hivemind
+import torch
+from hivemind.utils.crypto import RSAPrivateKey
+from transformers import AutoTokenizer, PreTrainedModel
+
+from tasks.contract import StageError
+from tasks.pretraining.batches import Collator, PackedSplit
+from tasks.pretraining.collaborative import joining, meeting, network, proof, records, status
+from tasks.pretraining.collaborative.gradients import Gradients, Sums
+from tasks.pretraining.collaborative.manifest import Manifest
+from tasks.pretraining.collaborative.meeting import Meeting
+from tasks.pretraining.collaborative.optimizer import PeerOptimizer
+from tasks.pretraining.collaborative.process import Stop, run_member
+from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, StepEntry, SwarmRecord
+from tasks.pretraining.collaborative.sharding import Sharding, Taken
+from tasks.pretraining.collaborative.state import load_checkpoint
+from tasks.pretraining.collaborative.watch import Watch
+from tasks.pretraining.models import build_model
+from tasks.pretraining.precision import choose_member_hardware
+
+logger = logging.getLogger("tasks.pretraining.collaborative.peer")
+
+TELL_SECONDS = 2.0
+"""A peer tells its figures at every global step, and at least this often."""
+
+GO_SECONDS = 600.0
+"""A peer waits so long for the coordinator to let it begin."""
+
+SEEN_SECONDS = 5.0
+"""Peers that begin together wait so long until they see each other."""
+
+RELEASE_SECONDS = 600.0
+"""At the end a peer keeps its weights ready so long for the coordinator to take them."""
+
+DOWNLOADS = 3
+"""Failed downloads of the swarm's state in a row after which a peer gives up."""
+
+LAST_AVERAGINGS = 3
+"""How often peers try at the end to average their weights with all who are there."""
+
+
+class Peer:
+    """One peer from its start to its goodbye.
+
+    Args:
+        dht: running, with the run's validators.
+        place: who coordinates, and from where to go on.
+        manifest: what is trained.
+        name: how the peer is called in the ledger.
+        key: signs its records; its digest decides which shards are its own.
+        tokenizer: the tokenizer's artifact.
+        pack: the packed corpus' artifact.
+        folder: where its status is written.
+        stop: set when the peer should leave.
+    """
+
+    def __init__(
+        self,
+        dht: hivemind.DHT,
+        place: Meeting,
+        manifest: Manifest,
+        name: str,
+        key: RSAPrivateKey,
+        tokenizer: Path,
+        pack: Path,
+        folder: Path,
+        stop: Stop,
+    ):
+        self._name, self._key, self._dht, self._folder, self._stop = name, key, dht, folder, stop
+        self._run_id, self._settings = manifest.run_id, manifest.settings.pretraining
+        self._board = Blackboard(dht, self._run_id, key)
+        self._watch = Watch(self._board, place.coordinator)
+        hardware = choose_member_hardware(self._settings)
+        digest = records.key_digest(self._board.subkey)
+        threads = torch.get_num_threads()
+        logger.info("%s (%s): %s, %s, %d threads", name, digest, hardware.device.type, hardware.precision, threads)
+
+        reader = AutoTokenizer.from_pretrained(tokenizer)
+        self._model: PreTrainedModel = build_model(
+            manifest.settings.model, reader, self._settings.objective, self._settings.seed, hardware.attention
+        ).to(hardware.device)
+        self._model.train()
+        torch.manual_seed(self._settings.seed + int(digest, 16) % 2**31)  # dropout of its own
+        self._start = None if place.checkpoint is None else load_checkpoint(Path(place.checkpoint))
+        train = PackedSplit(pack, "train")
+        taken = Taken() if self._start is None else self._start[1]
+        self._gradients = Gradients(
+            train,
+            Collator(reader, self._settings.masking, self._settings.objective == "mlm+sop"),
+            Sharding(len(train), self._settings.seed, digest, taken),
+            hardware,
+            self._settings.micro_batch_size,
+        )
+        self._entries: list[StepEntry] = []
+        self._proof = proof.Proof(0.0, None)
+        self._rate = 0.0
+        self._told = 0.0
+        self._given = 0
+        self._missing = 0
+
+    def run(self) -> None:
+        """Take part until the last step, or until asked to leave.
+
+        Raises:
+            StageError: this peer does not learn, or gets no state of the swarm.
+        """
+        begun = self._wait_for_word().go
+        if begun or self._start is not None:
+            self._proof = proof.measure(self._model, self._gradients)
+        else:
+            advice = f"lower pretraining.learning_rate ({self._settings.learning_rate:g})"
+            self._proof = proof.prove(self._model, self._gradients, self._optimizer_of_proof, advice)
+        self._rate = self._proof.rate
+        optimizer = self._optimizer()
+        try:
+            if self._start is not None:
+                optimizer.take_over(self._start[0])
+            elif begun:
+                optimizer.load_state_from_peers()
+            self._tell("starting", optimizer.local_epoch)
+            if not begun:
+                self._begin_together(optimizer)
+            self._train_on(optimizer)
+            self._finish(optimizer)
+        except _Left:
+            logger.info("leaving")
+        finally:
+            self._tell("leaving", optimizer.local_epoch)
+            optimizer.shutdown()
+            self._dht.shutdown()
+
+    def _wait_for_word(self) -> SwarmRecord:
+        """What the coordinator says, once it says something."""
+        deadline = time.monotonic() + GO_SECONDS
+        while (swarm := self._watch.swarm) is None:
+            self._check_stop(0.1)
+            if time.monotonic() > deadline:
+                raise StageError(f"{self._name} heard nothing of the coordinator in {GO_SECONDS:.0f} s")
+        return swarm
+
+    def _begin_together(self, optimizer: PeerOptimizer) -> None:
+        """Wait until the coordinator lets all begin, and then until the others are seen."""
+        step, deadline = optimizer.local_epoch, time.monotonic() + GO_SECONDS
+        while not self._wait_for_word().go:
+            self._check_stop(0.1)
+            if time.monotonic() - self._told > TELL_SECONDS:
+                self._tell("starting", step)
+                optimizer.tracker.announce()
+            if time.monotonic() > deadline:
+                raise StageError(f"{self._name} waited {GO_SECONDS:.0f} s for the other peers")
+        optimizer.tracker.announce()
+        deadline = time.monotonic() + SEEN_SECONDS
+        while optimizer.others < len(self._board.contributions()) - 1 and time.monotonic() < deadline:
+            self._check_stop(0.1)
+
+    def _check_stop(self, seconds: float = 0.0) -> None:
+        """Wait so long, and leave at once if asked to."""
+        if self._stop.asked.wait(seconds):
+            raise _Left
+
+    def _optimizer_of_proof(self, model: PreTrainedModel) -> PeerOptimizer:
+        """A swarm of this peer alone, at the rate after the warmup: with the first ones nothing would move."""
+        settings = self._settings.model_copy(update={"warmup_steps": 0, "schedule_steps": 10**9})
+        run_id = f"{self._run_id}-proof-{self._gradients.sharding.peer}"
+        return PeerOptimizer(model, settings, dht=self._dht, run_id=run_id, target=self._gradients.rows)
+
+    def _optimizer(self) -> PeerOptimizer:
+        step_seconds = self._settings.batch_size / (self._rate * max(1, len(self._watch.peers)))
+        return PeerOptimizer(
+            self._model, self._settings, dht=self._dht, run_id=self._run_id, key=self._key, step_seconds=step_seconds
+        )
+
+    @property
+    def _final_step(self) -> int:
+        swarm = self._watch.swarm
+        return self._settings.steps if swarm is None else min(self._settings.steps, swarm.final_step)
+
+    def _train_on(self, optimizer: PeerOptimizer) -> None:
+        """Micro-batch after micro-batch until the last global step."""
+        sums, step, failures = Sums(), optimizer.local_epoch, 0
+        while optimizer.local_epoch < self._final_step:
+            self._check_stop()
+            self._gradients.sharding.hear(self._watch.taken)
+            started = time.perf_counter()
+            computed = self._gradients.compute(self._model, self._gradients.next_batch())
+            seconds = time.perf_counter() - started
+            if computed.finite:
+                sums.add(computed, seconds)
+                self._rate += 0.1 * (computed.rows / seconds - self._rate)
+                optimizer.step(batch_size=computed.rows)
+            optimizer.zero_grad()
+            self._missing = self._settings.batch_size - optimizer.tracker.global_progress.samples_accumulated
+            self._entries += [sums.entry(passed) for passed in optimizer.rounds]
+            self._given += sum(passed.samples for passed in optimizer.rounds)
+            optimizer.rounds.clear()
+            if optimizer.local_epoch != step:
+                sums, step, failures = Sums(), optimizer.local_epoch, 0
+                self._tell("training", step)
+            elif optimizer.tracker.global_epoch > step + 1:
+                failures += 1
+                if failures == DOWNLOADS:
+                    raise StageError(
+                        f"{self._name}: the swarm is at step {optimizer.tracker.global_epoch}, this peer at {step}, "
+                        "and no other peer sent its state; check the connection and join again"
+                    )
+            self._tell_in_time("training", step)
+
+    def _finish(self, optimizer: PeerOptimizer) -> None:
+        """Average the weights with all who came to the end, and keep them ready until they have been taken."""
+        step = optimizer.local_epoch
+        self._tell("training", step)
+        self._gather(optimizer)
+        for _ in range(LAST_AVERAGINGS):
+            others = optimizer.others
+            if not others:
+                break
+            try:
+                found = optimizer.average_weights() - 1
+            except Exception as error:
+                logger.warning("the last averaging of the weights failed: %r", error)
+            else:
+                logger.info("averaged the weights with %d of %d others", found, others)
+                if found >= others:
+                    break
+        self._tell("final", step)
+        deadline = time.monotonic() + RELEASE_SECONDS
+        while (swarm := self._watch.swarm) is None or not swarm.released:
+            self._check_stop(0.2)
+            self._tell_in_time("final", step)
+            if time.monotonic() > deadline or self._watch.silent:
+                logger.warning("the coordinator has not taken the weights: leaving with step %d done", step)
+                return
+
+    def _gather(self, optimizer: PeerOptimizer) -> None:
+        """Wait until all who are alive have come to the last step, for as long as an averaging may take."""
+        deadline = time.monotonic() + self._settings.collaborative.averaging_timeout_seconds
+        while time.monotonic() < deadline:
+            progress = self._board.progress()
+            if all(entry.epoch >= optimizer.local_epoch for entry in progress) and len(progress) > optimizer.others:
+                return
+            self._check_stop(0.1)
+            self._tell_in_time("training", optimizer.local_epoch)
+
+    def _tell_in_time(self, state: Literal["starting", "training", "final"], step: int) -> None:
+        if time.monotonic() - self._told > TELL_SECONDS:
+            self._tell(state, step)
+
+    def _tell(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> None:
+        self._told = time.monotonic()
+        self._entries = self._entries[-records.STEPS_TOLD :]
+        record = PeerRecord(
+            name=self._name,
+            peer_id=self._dht.peer_id.to_base58(),
+            state=state,
+            step=step,
+            rate=round(self._rate, 3),
+            discarded=self._gradients.discarded,
+            taken=self._gradients.sharding.taken,
+            steps=tuple(self._entries),
+            proof=self._proof.losses,
+        )
+        self._board.tell_contribution(record, self._settings.collaborative.statistics_expiration_seconds)
+        self._write_status(record)
+
+    def _write_status(self, own: PeerRecord) -> None:
+        """The present state, for whoever started this peer."""
+        peers = {**self._watch.peers, self._gradients.sharding.peer: own}.values()
+        shown = [peer for peer in peers if peer.state != "leaving"]
+        last = self._entries[-1] if self._entries else None
+        status.write(
+            self._folder,
+            self._name,
+            step=own.step,
+            target=self._final_step,
+            loss=None if last is None else last.mlm / max(1, last.masked),
+            rate=sum(peer.rate for peer in shown),
+            missing=self._missing,
+            message="",
+            peers=shown,
+            given=self._given,
+        )
+
+
+class _Left(Exception):
+    """The peer was asked to leave."""
+
+
+def main() -> NoReturn:
+    """Run one peer; its error, if any, goes to ``FOLDER/NAME.error`` as one line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--data", type=Path, nargs=2, metavar=("TOKENIZER", "PACK"))
+    parser.add_argument("--join", nargs="+", metavar="MULTIADDR")
+    parser.add_argument("--store", type=Path)
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def work(stop: Stop) -> None:
+        key = records.load_key(arguments.folder / "keys" / f"{arguments.name}.rsa")
+        if arguments.join:
+            dht, place, manifest = joining.find(arguments.join, key)
+            tokenizer, pack = (joining.locate(one, arguments.store) for one in (manifest.tokenizer, manifest.pack))
+        else:
+            place = meeting.read(arguments.folder, "meeting", Meeting, meeting.MEETING_SECONDS)
+            manifest = meeting.read_manifest(arguments.folder)
+            tokenizer, pack = arguments.data
+            validators = records.validators(manifest.run_id, key)
+            dht = network.start_dht(place.listen, place.addresses, record_validators=validators)
+        Peer(dht, place, manifest, arguments.name, key, tokenizer, pack, arguments.folder, stop).run()
+
+    run_member(arguments.folder, arguments.name, work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Downloading a peer's weights and optimiser state: bounded in attempts and time, and checked before it is used.
+
+hivemind's own ``load_state_from_peers`` tries for ever, takes "nobody has any" for a success, ignores the time it is
+given and applies what it gets without counting it (1.1.12). Here a download either returns a state whose tensors
+have the number, shapes and types that this member's own has, or None; what it is used for is up to the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from hivemind import DHT
+from hivemind.compression import deserialize_torch_tensor
+from hivemind.optim.state_averager import dump_optimizer_state
+from hivemind.p2p import P2P, PeerID
+from hivemind.proto import averaging_pb2
+from hivemind.utils import MSGPackSerializer, ValueWithExpiration
+from hivemind.utils.asyncio import aiter_with_timeout
+from hivemind.utils.streaming import combine_from_streaming
+
+from tasks.pretraining.collaborative.averaging import PeerStateAverager, state_prefix
+from tasks.pretraining.collaborative.sharding import Taken
+
+if TYPE_CHECKING:
+    from hivemind.proto import runtime_pb2
+
+logger = logging.getLogger(__name__)
+
+CHUNK_SECONDS = 20.0
+"""A donor that sends nothing for so long is given up: its next piece needs at most the time of its global step."""
+
+ROUNDS = 3
+"""How often all donors are asked before a download is given up."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Weights and optimiser state after ``step`` global steps."""
+
+    step: int
+    weights: list[torch.Tensor]
+    """In the order of the optimiser's parameter groups."""
+    optimizer: list[torch.Tensor]
+    metadata: list[dict[str, Any]]
+    """hivemind's description of the optimiser's ``state_dict``: values, and places of the tensors."""
+    donor: str
+    """libp2p's identity of the peer that sent it, in base58."""
+
+
+def state_of(optimizer: torch.optim.Optimizer, step: int) -> State:
+    """A copy of a torch optimiser's own weights and state."""
+    with torch.no_grad():
+        metadata, tensors = dump_optimizer_state(optimizer)
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        return State(
+            step, [weight.detach().cpu().clone() for weight in weights], [one.clone() for one in tensors], metadata, ""
+        )
+
+
+def problem_with(state: State, own: State) -> str | None:
+    """Why a downloaded state does not fit the model and optimiser that ``own`` was taken of; None if it does."""
+    for what, tensors, expected in (
+        ("weights", state.weights, own.weights),
+        ("optimiser tensors", state.optimizer, own.optimizer),
+    ):
+        if len(tensors) != len(expected):
+            return f"{len(tensors)} {what} instead of {len(expected)}"
+        for number, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):
+            if tensor.shape != wanted.shape or tensor.dtype != wanted.dtype:
+                return f"{what} {number} is {tensor.dtype}{list(tensor.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+            if not torch.isfinite(tensor).all():
+                return f"{what} {number} is not finite"
+    if [_kind(entry) for entry in state.metadata] != [_kind(entry) for entry in own.metadata]:
+        return "another optimiser's state"
+    return None
+
+
+def _kind(entry: Any) -> tuple[Any, ...]:
+    """What an entry of the metadata has to agree in: a tensor's place, a value's type."""
+    if not isinstance(entry, dict):
+        return ("unknown",)
+    if entry.get("type") == "tensor":
+        index = entry.get("index")
+        return ("tensor", index) if type(index) is int else ("unknown",)
+    value = entry.get("value")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (entry.get("type"), float) if math.isfinite(float(value)) else ("unknown",)
+    return (entry.get("type"), type(value))
+
+
+def load_checkpoint(path: Path) -> tuple[State, Taken]:
+    """State and taken shards of the coordinator's checkpoint."""
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    return State(**saved["state"]), Taken(**saved["taken"])
+
+
+def donors(dht: DHT, run_id: str, timeout: float = 10.0) -> list[str]:
+    """Identities of the peers that offer their state, those with the most global steps first."""
+    found = dht.get(f"{state_prefix(run_id)}.all_averagers", latest=True, return_future=True).result(timeout)
+    entries = found.value if isinstance(found, ValueWithExpiration) and isinstance(found.value, dict) else {}
+    offers = [
+        (float(entry.value), random.random(), PeerID(peer).to_base58())  # equal ones in any order: joins spread out
+        for peer, entry in entries.items()
+        if isinstance(peer, bytes) and isinstance(entry.value, int | float)
+    ]
+    return [peer for *_, peer in sorted(offers, reverse=True)]
+
+
+def download(
+    dht: DHT, run_id: str, own: State, *, at_least: int = 0, only: Sequence[str] = (), seconds: float = 600.0
+) -> State | None:
+    """The state of a peer, checked against ``own``.
+
+    Args:
+        dht: this member's.
+        run_id: names the run.
+        own: a state of the same model and optimiser.
+        at_least: older states are refused.
+        only: ask these peers instead of all that offer theirs.
+        seconds: given up after so long, over all attempts.
+
+    Returns:
+        None if no peer sent a usable state; the log says why of each.
+    """
+    deadline = time.monotonic() + seconds
+
+    def left() -> float:
+        return max(0.0, deadline - time.monotonic())
+
+    me = dht.peer_id.to_base58()
+    for attempt in range(ROUNDS):
+        if attempt:
+            time.sleep(min(float(attempt), left()))
+        try:
+            asked = [peer for peer in only or donors(dht, run_id, min(10.0, left())) if peer != me]
+        except Exception as error:
+            logger.warning("the DHT did not say who has a state: %r", error)
+            asked = []
+        for peer in asked:
+            if not left():
+                return None
+            try:
+                daemon = dht.run_coroutine(DHT._get_p2p_daemon_listen_maddr, return_future=True).result(left())
+                state = asyncio.run(asyncio.wait_for(_receive(daemon, run_id, peer, own), left()))
+            except Exception as error:
+                logger.warning("%s did not send its state: %r", peer, error)
+                continue
+            problem = problem_with(state, own)
+            if state.step < at_least:
+                problem = f"it is of step {state.step}, before {at_least}"
+            if problem is None:
+                return state
+            logger.warning("the state of %s is not used: %s", peer, problem)
+    return None
+
+
+async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
+    """One download, without any check but the size: no more is received than ``own`` has, plus a tenth."""
+    allowed = 1.1 * sum(tensor.nbytes for tensor in [*own.weights, *own.optimizer]) + 2**20
+    p2p = await P2P.replicate(daemon)
+    try:
+        stub = PeerStateAverager.get_stub(p2p, PeerID.from_base58(peer), namespace=state_prefix(run_id))
+        stream = await asyncio.wait_for(stub.rpc_download_state(averaging_pb2.DownloadRequest()), CHUNK_SECONDS)
+        metadata: Any = None
+        tensors: list[torch.Tensor] = []
+        parts: list[runtime_pb2.Tensor] = []
+        received = 0
+        async for message in aiter_with_timeout(stream, CHUNK_SECONDS):
+            received += message.ByteSize()
+            if received > allowed:
+                raise ValueError(f"it sends more than {allowed:,.0f} bytes")
+            if message.metadata:
+                metadata = MSGPackSerializer.loads(message.metadata)
+            if message.tensor_part.dtype and parts:  # only the first part of a tensor has a type
+                tensors.append(deserialize_torch_tensor(combine_from_streaming(parts)))
+                parts = []
+            parts.append(message.tensor_part)
+        if parts:
+            tensors.append(deserialize_torch_tensor(combine_from_streaming(parts)))
+    finally:
+        await p2p.shutdown()
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("epoch"), int):
+        raise ValueError("it has none to give")
+    count = len(own.weights)
+    return State(metadata["epoch"], tensors[:count], tensors[count:], list(metadata["optimizer_metadata"]), peer)
+
+
+def relative_distance(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
+    """L2 norm of the difference of two lists of weights, relative to the first one's norm."""
+    difference = sum(float(torch.sum((a.double() - b.double()) ** 2)) for a, b in zip(one, other, strict=True))
+    norm = sum(float(torch.sum(a.double() ** 2)) for a in one)
+    return float((difference / norm) ** 0.5) if norm else float(difference > 0)

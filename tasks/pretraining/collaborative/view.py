@@ -1,0 +1,104 @@
+"""What the coordinator sees of its swarm, and what it tells it: a thread that nothing else holds up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from tasks.pretraining.collaborative import records
+from tasks.pretraining.collaborative.log import StepLog
+from tasks.pretraining.collaborative.manifest import Manifest
+from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.25
+"""How often the records are read: a peer's record holds its last 32 steps, so that none is missed."""
+
+TELL_SECONDS = 1.0
+"""How often the coordinator's word is repeated."""
+
+SWARM_SECONDS = 60.0
+"""The coordinator's word counts so long."""
+
+
+class View(threading.Thread):
+    """Reads the peers' records, writes their steps to the log, and repeats the coordinator's word.
+
+    Args:
+        board: where records are.
+        log: of global steps.
+        seconds: of training before this process.
+        manifest: told to those who join.
+        swarm: the coordinator's first word.
+    """
+
+    def __init__(self, board: Blackboard, log: StepLog, seconds: float, manifest: Manifest, swarm: SwarmRecord):
+        super().__init__(name="view", daemon=True)
+        self._board, self._log, self._before, self._manifest = board, log, seconds, manifest
+        self._final_step = swarm.final_step
+        self.swarm = swarm
+        """What the peers are told."""
+        self.peers: dict[str, PeerRecord] = {}
+        """All records that count, by key digest."""
+        self.alive: frozenset[str] = frozenset()
+        """libp2p identities of the peers that told their progress within the last seconds."""
+        self.accumulated, self.rate = 0, 0.0
+        """Sequences of the present global step; sequences a second of all peers."""
+        self._began: float | None = None
+        self.start()
+
+    @property
+    def seconds(self) -> float:
+        """Of training, over all processes."""
+        return self._before + (0.0 if self._began is None else time.monotonic() - self._began)
+
+    def begin(self) -> None:
+        """Let the founders train."""
+        self._began = time.monotonic()
+        self.tell(go=True)
+
+    def tell(self, **changes: Any) -> None:
+        """Change the coordinator's word; it is told at once."""
+        self.swarm = self.swarm.model_copy(update=changes)
+        self._board.tell_swarm(self.swarm, SWARM_SECONDS)
+
+    def run(self) -> None:
+        """Read and tell until the process ends."""
+        told = manifest_told = -float("inf")
+        while True:
+            now = time.monotonic()
+            try:
+                self.look()
+                if now - told > TELL_SECONDS:
+                    self._board.tell_swarm(self.swarm, SWARM_SECONDS)
+                    told = now
+                if now - manifest_told > records.MANIFEST_SECONDS / 4:
+                    self._board.tell_manifest(self._manifest)
+                    manifest_told = now
+            except Exception:
+                logger.exception("the peers' records could not be read")
+            time.sleep(LOOK_SECONDS)
+
+    def look(self, *, last: bool = False) -> None:
+        """Read all records once; ``last``: nothing more will come, so write the lines of all steps."""
+        progress = self._board.progress()
+        self.peers = self._board.contributions()
+        self.alive = frozenset(records.base58(entry.peer_id) for entry in progress)
+        newest = max((entry.epoch for entry in progress), default=0)
+        self.accumulated = sum(entry.samples_accumulated for entry in progress if entry.epoch == newest)
+        self.rate = sum(entry.samples_per_second for entry in progress)
+        self._log.hear(self.peers, self.seconds, last=last)
+
+    @property
+    def step(self) -> int:
+        """The most global steps that a peer has."""
+        steps = (peer.step for peer in self.peers.values())
+        return max((step for step in steps if step <= self._final_step), default=0)
+
+    @property
+    def present(self) -> list[PeerRecord]:
+        """Peers that take part at present."""
+        return [peer for peer in self.peers.values() if peer.peer_id in self.alive and peer.state != "leaving"]
