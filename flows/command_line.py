@@ -131,6 +131,44 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("recipe", metavar="RECIPE")
     _add_settings(report)
+    coordinate = command(
+        "coordinate",
+        commands.coordinate_command,
+        "start a collaboration that others join",
+        "Start a collaboration that others join: runs the recipe's chain up to pretrain, trains with the peers that "
+        "join, and publishes the result where `run` finds it. The same command goes on after a restart.",
+    )
+    coordinate.add_argument("recipe", metavar="RECIPE")
+    _add_settings(coordinate)
+    coordinate.add_argument(
+        "--peers", type=_count, default=0, metavar="N", help="peers to start on this machine (default: 0)"
+    )
+    coordinate.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="MULTIADDR",
+        help="where to listen (default: /ip4/0.0.0.0/tcp/31337); can be repeated",
+    )
+    coordinate.add_argument(
+        "--announce",
+        action="append",
+        default=[],
+        metavar="MULTIADDR",
+        help="the address that others reach this machine at, if it is another one; can be repeated",
+    )
+    coordinate.add_argument("--workers", type=_positive, metavar="N", help="threads of the local peers")
+    join = command(
+        "join",
+        commands.join_command,
+        "take part in a collaboration",
+        "Take part in a collaboration until it ends or Ctrl-C. The packed corpus and the tokenizer have to be in the "
+        "store; if they are not, a line says which folders to copy.",
+    )
+    join.add_argument("addresses", nargs="+", metavar="MULTIADDR", help="the line that `coordinate` prints")
+    join.add_argument("--name", help="how this peer is called in the ledger (default: the host's name)")
+    join.add_argument("--workers", type=_positive, metavar="N", help="threads (default: the cores)")
+    _add_store(join)
     command("recipes", commands.recipes_command, "list the built-in recipes")
     _add_store(command("status", commands.status_command, "show what is running and what can be resumed"))
     _add_store(command("doctor", commands.doctor_command, "check this machine, with a remedy for each finding"))
@@ -178,6 +216,10 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def _add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="DIR", help="where results live (default: store in $SAHAJFLOW_HOME)")
+
+
+def _count(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
 
 
 def _positive(text: str) -> int:

@@ -20,16 +20,16 @@ def _options(arguments: argparse.Namespace) -> Options:
 
     usable_store(arguments.store)
     names = ("only", "from_", "until", "store", "workers")
-    if arguments.only and arguments.until:
+    if getattr(arguments, "only", None) and arguments.until:
         from tasks.contract import UserError
 
         raise UserError("--until does not go with --only; leave one out")
     values = {name: getattr(arguments, name, None) for name in names}
     return Options(
         recipe=arguments.recipe,
-        force=tuple(arguments.force),
+        force=tuple(getattr(arguments, "force", ())),
         set_=tuple(arguments.set_),
-        verify=arguments.verify,
+        verify=getattr(arguments, "verify", False),
         **values,
     )
 
@@ -57,10 +57,13 @@ def _print_plan(prepared: Prepared) -> None:
 
 def run_command(arguments: argparse.Namespace) -> int:
     """Run what is missing; prints where the report is."""
+    return _run(_options(arguments))
+
+
+def _run(options: Options) -> int:
     from flows.execution import blocked, prepare
     from tasks.contract import UserError
 
-    options = _options(arguments)
     prepared = prepare(options)
     if reason := blocked(prepared):
         raise UserError(reason)
@@ -81,6 +84,31 @@ def run_command(arguments: argparse.Namespace) -> int:
     _print_end({outcome.name: str(outcome.path) for outcome in outcomes})
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    return 0
+
+
+def coordinate_command(arguments: argparse.Namespace) -> int:
+    """Start a collaboration that others join: the recipe's chain up to pretrain, with peers from elsewhere."""
+    from flows.swarm import coordinating
+
+    options = coordinating(_options(arguments), arguments.peers, arguments.listen, arguments.announce)
+    return _run(options)
+
+
+def join_command(arguments: argparse.Namespace) -> int:
+    """Take part in a collaboration until it ends, or until Ctrl-C."""
+    from rich.console import Console
+
+    from flows.housekeeping import usable_store
+    from flows.swarm import join
+    from flows.terminal import Terminal, show_logs
+
+    store = usable_store(arguments.store)
+    console = Console()
+    show_logs(console)
+    with Terminal(console, 0).progress("training together") as progress:
+        line = join(arguments.addresses, arguments.name, store.root, arguments.workers, progress)
+    print(line)
     return 0
 
 

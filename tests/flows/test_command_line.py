@@ -60,10 +60,10 @@ def test_plan_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert {step["action"] for step in steps[1:]} <= {"wait"}
 
 
-@pytest.mark.parametrize("recipe", ["sahajbert", "bert-gaudi"])
 def test_engine_that_is_not_here_is_said_by_plan_and_refused_by_run(
-    recipe: str, home: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    recipe = "bert-gaudi"
     assert main(["plan", recipe]) == 0
     (warning,) = capsys.readouterr().err.splitlines()
     assert "pretraining.engine=local" in warning

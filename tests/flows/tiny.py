@@ -11,6 +11,7 @@ SETTINGS = (
     "model.layers=1",
     "model.heads=2",
     "model.intermediate_size=64",
+    "pretraining.engine=local",
     "pretraining.steps=40",
     "pretraining.warmup_steps=4",
     "pretraining.batch_size=8",
@@ -36,3 +37,21 @@ def processes_of_session(leader: int) -> list[str]:
         if int(fields[3]) == leader:
             found.append(stat.parent.name)
     return found
+
+
+COLLABORATIVE = (
+    *(setting for setting in SETTINGS if not setting.startswith("pretraining.")),
+    "pretraining.engine=collaborative",
+    "pretraining.steps=24",
+    "pretraining.warmup_steps=2",
+    "pretraining.batch_size=2048",  # a global step has to take a while: a peer does thousands of samples a second
+    "pretraining.accumulation=64",
+    "pretraining.precision=fp32",
+    "pretraining.checkpoint_every=4",
+    "pretraining.validate_every=8",
+    "pretraining.validation_blocks=64",
+    "pretraining.collaborative.matchmaking_seconds=0.05",
+    "pretraining.collaborative.averaging_timeout_seconds=5",
+    "pretraining.collaborative.average_state_every=6",
+)
+"""Two peers that train together for half a minute."""
