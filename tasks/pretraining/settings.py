@@ -86,7 +86,10 @@ class CollaborativeSettings(Settings):
         2, ge=0, le=1000, description="peers that a run starts on this machine; 0: all of them join from elsewhere"
     )
     matchmaking_seconds: Annotated[float, EXECUTION] = Field(
-        5.0, gt=0, le=3600, description="time for finding a group before averaging; a global step takes twice as long"
+        5.0,
+        gt=0,
+        le=3600,
+        description="time for finding a group before averaging; a global step has to take twice as long",
     )
     averaging_timeout_seconds: Annotated[float, EXECUTION] = Field(
         30.0, gt=0, le=36_000, description="an averaging round is given up after this time"

@@ -83,6 +83,8 @@ def test_engine_that_is_not_here_is_said_by_plan_and_refused_by_run(
         (["run", "demo", "--until", "pack", "--force", "report"], "--force report: is not among"),
         (["run", "no/such.yaml"], "no/such.yaml: no such file"),
         (["report", "demo"], "has no up-to-date report"),
+        (["join", "127.0.0.1:31337"], "127.0.0.1:31337: is no address of a member; copy the line that"),
+        (["join", "/ip4/127.0.0.1/tcp/31337"], "is no address of a member"),
     ],
 )
 def test_wrong_input_is_one_line_and_status_2(

@@ -155,6 +155,8 @@ class PeerStateAverager(_Rounds, TrainingStateAverager):
             if not control.done():
                 control.cancel()
             raise
+        if not facts["complete"]:
+            raise RuntimeError("not all weights came from all peers")
         self._apply_averaging_results_()
         return facts
 
@@ -185,20 +187,17 @@ class PeerTracker(ProgressTracker):
         return bool(together and self.global_progress.samples_accumulated >= self.target_batch_size)
 
 
-def averager_options(
-    settings: Any, step_seconds: float, bandwidth: float | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def averager_options(settings: Any, step_seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keyword arguments that hivemind leaves at values which do not fit: for the averagers, and for the tracker.
 
     Args:
         settings: the recipe's ``pretraining.collaborative``.
         step_seconds: how long a global step takes, roughly; decides how often progress is looked up.
-        bandwidth: of this peer, in Mb/s, if it is another than the settings'.
     """
     # A silent sender is left out after a third of the time for the averaging, a silent reducer after two thirds.
     silence = settings.averaging_timeout_seconds / 3
     averagers = {
-        "bandwidth": settings.bandwidth_mbps if bandwidth is None else bandwidth,
+        "bandwidth": settings.bandwidth_mbps,
         "sender_timeout": silence,
         "reducer_timeout": 2 * silence,
         # Shorter than the matchmaking where that is long, since two peers that ask each other to lead wait for each

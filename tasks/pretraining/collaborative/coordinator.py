@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import time
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import NoReturn
 
 from tasks import durable
 from tasks.contract import LOGS, StageError, UserError
-from tasks.pretraining.collaborative import meeting, network, preflight, records, state, status
+from tasks.pretraining.collaborative import meeting, network, preflight, records, state
+from tasks.pretraining.collaborative.donor import Donor
 from tasks.pretraining.collaborative.keeper import Keeper
 from tasks.pretraining.collaborative.log import ledger, steps_of
 from tasks.pretraining.collaborative.process import Stop, run_member
@@ -31,6 +33,9 @@ round independently: sqrt(2) times the root mean square of its rounding, 2**-11 
 
 COMPARED = 8
 """Most peers whose final weights are downloaded and compared."""
+
+DOWNLOAD_SECONDS = 300.0
+"""How long one peer may take to send its final weights."""
 
 FOUNDING_SECONDS = 600.0
 """How long the founders may take to start."""
@@ -72,8 +77,17 @@ class Coordinator:
         board = Blackboard(self._dht, self._run_id, key)
         addresses = tuple(str(address) for address in self._dht.get_visible_maddrs(latest=True))
         logger.info("run %s, after step %d, at %s", self._run_id, self._keeper.step, " ".join(addresses))
-        first = SwarmRecord(final_step=self._settings.steps, go=False, released=False, taken=self._keeper.taken)
-        self._view = View(board, self._keeper.log, self._keeper.seconds, manifest, first)
+        self._donor = Donor(self._dht, self._run_id, self._keeper.new_model(), self._settings)
+        if self._keeper.saved is not None:
+            self._donor.hold(self._keeper.saved)
+        first = SwarmRecord(
+            final_step=self._settings.steps,
+            step=self._keeper.step,
+            go=False,
+            released=False,
+            taken=self._keeper.taken,
+        )
+        self._view = View(board, self._keeper.log, self._keeper.seconds, manifest, first, folder)
         checkpoint = self._keeper.checkpoint
         place = meeting.Meeting(
             addresses=addresses,
@@ -95,6 +109,7 @@ class Coordinator:
             self._watch()
             self._end()
         finally:
+            self._donor.close()
             self._dht.shutdown()
 
     def _found(self) -> None:
@@ -102,18 +117,20 @@ class Coordinator:
         deadline, wanted = time.monotonic() + FOUNDING_SECONDS, self._asked.peers
         while True:
             rates = [peer.rate for peer in self._view.peers.values() if peer.rate > 0]
-            self._tell_status(f"{len(rates)} of {wanted} peers are ready" if wanted else "waiting for peers to join")
+            self._view.message = f"{len(rates)} of {wanted} peers are ready" if wanted else "waiting for peers to join"
             if len(rates) >= max(1, wanted):
                 break
             self._check_local_peers(all_needed=True)
             if wanted and time.monotonic() > deadline:
                 raise StageError(
-                    f"{len(rates)} of {wanted} peers came up within {FOUNDING_SECONDS:.0f} s; see {self._logs}"
+                    f"{len(rates)} of {wanted} peers came up within {FOUNDING_SECONDS:.0f} s; see {self._logs}, or "
+                    "start fewer (pretraining.collaborative.peers)"
                 )
             self._pause(0.2)
         problem = preflight.problem_with(self._settings, rates)
         if problem is not None:
             raise UserError(problem)
+        self._view.message = ""
         self._view.begin()
 
     def _watch(self) -> None:
@@ -133,8 +150,9 @@ class Coordinator:
                     f"no peer was heard of for {SILENCE_SECONDS:.0f} s, after step {step}; run again to go on from "
                     f"step {self._keeper.step}, and see {self._logs}"
                 )
-            self._note_deadline()
-            self._tell_status(self._advice(now - progressed))
+            self._check_progress(now - progressed, step)
+            self._note_deadline(step)
+            view.message = self._advice(now - progressed)
             if step < view.swarm.final_step and self._due(step):
                 self._take_state()
             self._pause(0.25)
@@ -152,21 +170,31 @@ class Coordinator:
             return
         if found.step // self._settings.validate_every > before // self._settings.validate_every:
             self._keeper.validate(found)
-        taken = self._keeper.taken
-        for peer in self._view.peers.values():
-            taken = taken | peer.taken
-        self._view.tell(taken=taken)
         self._view.look()  # the log has to know all steps until the checkpoint's
-        self._keeper.save(found, taken, self._view.seconds)
+        self._keeper.save(found, self._view.swarm.taken, self._view.seconds)
+        self._donor.hold(found)
+        self._view.tell(step=found.step)
 
-    def _note_deadline(self) -> None:
+    def _check_progress(self, still: float, step: int) -> None:
+        """Fail when peers are there and no step comes of it: a step that never ends is not waited for for ever."""
+        rate = self._view.rate
+        usual = self._settings.batch_size / rate if rate > 1e-3 else 0.0
+        longest = max(600.0, 20 * usual + 10 * self._asked.averaging_timeout_seconds)
+        if self._view.present and still > longest:
+            raise StageError(
+                f"no global step was made for {still / 60:.0f} minutes after step {step}, though peers are there; see "
+                f"{self._logs}, and run again to go on from step {self._keeper.step}"
+            )
+
+    def _note_deadline(self, step: int) -> None:
         """When the time is up, name a step soon to come as the last one, so that all peers end at the same."""
         minutes, view = self._asked.deadline_minutes, self._view
         if minutes is None or view.seconds < 60 * minutes or view.swarm.final_step < self._settings.steps:
             return
-        step_seconds = self._settings.batch_size / max(view.rate, 1e-9)
+        if view.rate < 1e-3:
+            return  # nothing was read this time
         # far enough that the word reaches everyone first
-        last = min(self._settings.steps, view.step + 2 + int(4 / step_seconds))
+        last = min(self._settings.steps, step + 2 + int(4 * view.rate / self._settings.batch_size))
         logger.warning("the deadline of %g minutes has passed: step %d is the last", minutes, last)
         view.tell(final_step=last)
 
@@ -175,9 +203,10 @@ class Coordinator:
         view, final = self._view, self._view.swarm.final_step
         deadline = time.monotonic() + ENDING_SECONDS + 4 * self._asked.averaging_timeout_seconds
         while True:
-            arrived = [peer for peer in view.present if peer.state == "final" and peer.step == final]
+            # one that heard of an earlier end too late is a little further
+            arrived = [peer for peer in view.present if peer.state == "final" and peer.step >= final]
             late = [peer for peer in view.present if peer.state == "training"]
-            self._tell_status("the peers average their weights")
+            view.message = "the peers average their weights"
             if arrived and (not late or time.monotonic() > deadline):
                 break
             if time.monotonic() > deadline:
@@ -187,44 +216,53 @@ class Coordinator:
                 )
             self._check_local_peers(all_needed=False)
             self._pause(0.2)
+        last = max(peer.step for peer in arrived)
+        names = {peer.peer_id: peer.name for peer in arrived if peer.step == last}
         found: dict[str, state.State] = {}
-        for peer in sorted(arrived, key=lambda peer: peer.name)[:COMPARED]:
-            one = state.download(self._dht, self._run_id, self._keeper.own, at_least=final, only=[peer.peer_id])
+        for peer_id in sorted(names, key=lambda one: names[one])[:COMPARED]:
+            one = state.download(
+                self._dht, self._run_id, self._keeper.own, at_least=last, only=[peer_id], seconds=DOWNLOAD_SECONDS
+            )
             if one is not None:
-                found[peer.name] = one
-        if not found:
-            raise StageError(f"no peer sent its final weights; run again to go on, and see {self._logs}")
-        distance = self._compare(found)
+                found[peer_id] = one
+        if len(found) < min(2, len(names)):
+            raise StageError(
+                f"{len(found)} of {len(names)} peers sent their final weights; run again to go on from step "
+                f"{self._keeper.step}, and see {self._logs}"
+            )
+        distance = self._compare(found, names)
         view.look(last=True)
         self._keeper.validate(next(iter(found.values())))
-        end = "target" if final == self._settings.steps else "deadline"
-        facts = {"peers": list(found), "distance": distance, "bound": DISTANCE_BOUND}
+        end = "target" if last == self._settings.steps else "deadline"
+        facts = {"peers": [names[peer_id] for peer_id in found], "distance": distance, "bound": DISTANCE_BOUND}
         book = ledger(steps_of(self._work / LOGS / "training.jsonl"), self._settings, end, facts)
         durable.write_json(self._work / LOGS / "ledger.json", book)
         durable.write_json(self._folder / "result.json", self._keeper.publish(book))
         view.tell(released=True)
-        self._tell_status("done")
+        view.message = "done"
         self._pause(RELEASE_SECONDS)
 
-    def _compare(self, found: dict[str, state.State]) -> float | None:
-        """The largest distance of a peer's weights from the first one's; None if there is only one.
+    def _compare(self, found: dict[str, state.State], names: dict[str, str]) -> float | None:
+        """The largest distance between two peers' weights; None if there is only one.
 
         Raises:
             StageError: it is above the bound.
         """
-        first, *others = found
-        distances = {name: state.relative_distance(found[first].weights, found[name].weights) for name in others}
+        distances = {
+            (one, other): state.relative_distance(found[one].weights, found[other].weights)
+            for one, other in itertools.combinations(found, 2)
+        }
         if not distances:
             return None
-        farthest = max(distances, key=lambda name: distances[name])
-        logger.info("the final weights of %s and %s differ by %.3g", first, farthest, distances[farthest])
-        if not distances[farthest] <= DISTANCE_BOUND:
+        pair = max(distances, key=lambda pair: distances[pair])
+        logger.info("the final weights of %s and %s differ by %.3g", *(names[one] for one in pair), distances[pair])
+        if not distances[pair] <= DISTANCE_BOUND:
             raise StageError(
-                f"the final weights of two peers differ by a relative L2 distance of {distances[farthest]:.2g}, more "
+                f"the final weights of two peers differ by a relative L2 distance of {distances[pair]:.2g}, more "
                 f"than {DISTANCE_BOUND:g}: their last averaging failed; run again to go on from the last checkpoint "
                 f"with a longer pretraining.collaborative.averaging_timeout_seconds, and see {self._logs}"
             )
-        return distances[farthest]
+        return distances[pair]
 
     @property
     def _logs(self) -> Path:
@@ -259,21 +297,6 @@ class Coordinator:
         if still > 3 * usual + 2 * self._asked.averaging_timeout_seconds:
             return f"no global step for {still:.0f} s: a peer left, or batch_size is too large for those that are left"
         return ""
-
-    def _tell_status(self, message: str) -> None:
-        view = self._view
-        shown = [*view.present, *(peer for peer in view.peers.values() if peer.state == "starting")]
-        status.write(
-            self._folder,
-            "coordinator",
-            step=view.step,
-            target=view.swarm.final_step,
-            loss=self._keeper.log.loss,
-            rate=view.rate,
-            missing=self._settings.batch_size - view.accumulated,
-            message=message,
-            peers={peer.peer_id: peer for peer in shown}.values(),
-        )
 
     def _pause(self, seconds: float) -> None:
         if self._stop.asked.wait(seconds):

@@ -13,7 +13,7 @@ from hivemind.dht.crypto import RSASignatureValidator
 from tasks.contract import UserError
 from tasks.pretraining.collaborative import meeting, network, records
 from tasks.pretraining.collaborative.manifest import Manifest, Source, libraries
-from tasks.record import Damaged, read_record
+from tasks.record import Damaged, verified_record
 
 if TYPE_CHECKING:
     import hivemind
@@ -75,11 +75,12 @@ def locate(source: Source, store: Path) -> Path:
     stage = Path(source.path).parent
     for folder in [store / source.path, *sorted((store / stage).glob("*"))]:
         try:
-            if folder.is_relative_to(store) and read_record(folder).digest == source.digest:
+            if folder.is_relative_to(store) and verified_record(folder).digest == source.digest:
                 return folder
         except Damaged:
             continue
     raise UserError(
         f"{store}: the swarm trains on {source.path} (digest {source.digest[:12]}), which is not here; copy that "
-        f"folder from the coordinator's store: rsync -a HOST:STORE/{source.path} {store / stage}/"
+        f"folder from the coordinator's store: mkdir -p {store / stage} && "
+        f"rsync -a HOST:STORE/{source.path} {store / stage}/"
     )

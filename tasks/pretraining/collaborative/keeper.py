@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedModel
 
 from tasks.contract import LOGS
 from tasks.pretraining.batches import Collator, PackedSplit
@@ -48,9 +48,8 @@ class Keeper:
         reader = AutoTokenizer.from_pretrained(tokenizer)
         train, held_out = PackedSplit(pack, "train"), PackedSplit(pack, "validation")
         self._hardware = choose_member_hardware(self._settings)
-        self._model = build_model(
-            manifest.settings.model, reader, self._settings.objective, self._settings.seed, self._hardware.attention
-        ).to(self._hardware.device)
+        self._shape, self._reader = manifest.settings.model, reader
+        self._model = self.new_model().to(self._hardware.device)
         optimizer = build_optimizer(self._model, self._settings)
         fill_state(optimizer)
         self._weights = [weight for group in optimizer.param_groups for weight in group["params"]]
@@ -58,8 +57,7 @@ class Keeper:
         """A state of the run's shape, to check others against."""
         collator = Collator(reader, MaskingSettings(), self._settings.objective == "mlm+sop")
         self._batches = validation_batches(held_out, collator, self._settings.validation_blocks)
-        self._entropy = unigram_entropy(train, self._batches, collator.is_special)
-        self._length = train.sequence_length
+        self._train, self._is_special, self._length = train, collator.is_special, train.sequence_length
 
         self._checkpoints = Checkpoints(work)
         saved = self._checkpoints.newest()
@@ -76,6 +74,13 @@ class Keeper:
         """The log of global steps."""
         self.result = Validation(float("nan"), None)
         """Of the last validation."""
+        self.saved: state.State | None = None if saved is None else state.State(**saved["state"])
+        """The newest checkpoint's state, if there is one."""
+
+    def new_model(self) -> PreTrainedModel:
+        """A model of the run's shape with fresh weights, on the CPU."""
+        asked = self._settings
+        return build_model(self._shape, self._reader, asked.objective, asked.seed, self._hardware.attention)
 
     @property
     def checkpoint(self) -> Path | None:
@@ -95,12 +100,13 @@ class Keeper:
         """Write a checkpoint."""
         saved = {"state": vars(found), "taken": taken.model_dump(), "seconds": seconds, "log": self.log.unwritten}
         self._checkpoints.save(found.step, saved)
-        self.step, self.taken, self.seconds = found.step, taken, seconds
+        self.step, self.taken, self.seconds, self.saved = found.step, taken, seconds, found
 
     def publish(self, book: dict[str, Any]) -> dict[str, Any]:
         """Write ``checkpoint/`` with the last validated weights; the stage's metrics, for a run with this ledger."""
         save_checkpoint(self._model, self._tokenizer, self._work / "checkpoint")
-        largest = max(book["groups"], key=int, default="1")
+        entropy = unigram_entropy(self._train, self._batches, self._is_special)  # reads all data: not at the start
+        together = sum(number for size, number in book["groups"].items() if int(size) > 1)
         tokens = book["samples"] * self._length
         return {
             "steps": book["step"],
@@ -112,10 +118,10 @@ class Keeper:
             "train_loss": self.log.loss,
             "validation_loss": self.result.loss,
             "validation_sop_accuracy": self.result.sop_accuracy,
-            "unigram_entropy": self._entropy,
-            "left_plateau": self.result.loss < self._entropy - PLATEAU_MARGIN,
+            "unigram_entropy": entropy,
+            "left_plateau": self.result.loss < entropy - PLATEAU_MARGIN,
             "peers": len(book["peers"]),
-            "group_steps_share": round(book["groups"].get(largest, 0) / max(1, sum(book["groups"].values())), 4),
+            "group_steps_share": round(together / max(1, sum(book["groups"].values())), 4),
             "final_distance": book["final"]["distance"],
             "end": book["end"],
             "resolved": {

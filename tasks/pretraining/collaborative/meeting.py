@@ -19,8 +19,8 @@ from tasks.pretraining.collaborative.manifest import Manifest
 if TYPE_CHECKING:
     pass
 
-MEETING_SECONDS = 120.0
-"""A local peer waits so long for the coordinator's address."""
+MEETING_SECONDS = 600.0
+"""A local peer waits so long for the coordinator's address: before it, the coordinator reads the data."""
 
 
 class Meeting(BaseModel):

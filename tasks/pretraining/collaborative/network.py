@@ -1,12 +1,14 @@
 """A member's node of the DHT, started so that it survives its own helpers.
 
-Trap of hivemind 1.1.12 that is closed here: the DHT's process gets its orders through a pipe, and with each the means
-to answer, which it fetches from the process that asked. If that one has ended meanwhile (an averager that was
-just shut down) the DHT sleeps for seconds, or dies without a word and everything waits for it for ever.
+Traps of hivemind 1.1.12 that are closed here: the DHT's process gets its orders through a pipe, and with each the
+means to answer, which it fetches from the process that asked. If that one has ended meanwhile (an averager that was
+just shut down) the DHT sleeps for seconds, or dies without a word and everything waits for it for ever. And orders
+that several threads or processes write at the same time get mixed up, with the same end.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -48,8 +50,27 @@ class _Orders:
         return loaded
 
 
+class _OneAtATime:
+    """The writing end of a DHT's pipe, which all threads and averagers of a member share.
+
+    Two that write at a time would mix their orders, since only up to 4,096 bytes are written at once.
+    """
+
+    def __init__(self, pipe: Connection):
+        self._pipe, self._lock = pipe, multiprocessing.Lock()
+
+    def close(self) -> None:
+        self._pipe.close()
+
+    def send(self, order: Any) -> None:
+        with self._lock:
+            self._pipe.send(order)
+
+
 class Node(hivemind.DHT):
-    """hivemind's DHT with the pipe above."""
+    """hivemind's DHT with the pipe's ends above."""
+
+    _outer_pipe: Any
 
     _inner_pipe: Any
 
@@ -57,6 +78,7 @@ class Node(hivemind.DHT):
         """Starts the process; called by the constructor."""
         pipe: Any = self._inner_pipe
         self._inner_pipe = _Orders(pipe)
+        self._outer_pipe = _OneAtATime(self._outer_pipe)
         super().run_in_background(await_ready, timeout)
 
     async def _do_nothing(self) -> None:

@@ -10,6 +10,7 @@ first update is made at step 2 of the bias correction; and a state is looked for
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import hivemind
 import torch
-from hivemind.optim.state_averager import load_optimizer_state
+from hivemind.averaging.control import AveragingStage
 from hivemind.utils import get_dht_time
 
 from tasks.pretraining.collaborative import state as states
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from hivemind.utils.crypto import RSAPrivateKey
 
 logger = logging.getLogger(__name__)
+
+
+LEAD_SECONDS = 0.25
+"""Peers look for a group at least so long before the expected end of a step, however short the matchmaking is."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,7 @@ class PeerOptimizer(hivemind.Optimizer):
         return averager.begin(size, f"{step:b}{int(kind == 'last')}", self._patience, self.averaging_timeout)
 
     def _is_near(self, moment: float) -> bool:
-        return moment - get_dht_time() <= self.matchmaking_time
+        return moment - get_dht_time() <= max(self.matchmaking_time, LEAD_SECONDS)
 
     def _maybe_schedule_gradient_averaging(self) -> None:
         """Look for a group while the last samples of the step are still being computed."""
@@ -185,7 +190,12 @@ class PeerOptimizer(hivemind.Optimizer):
     def _update_global_epoch(self, grad_scaler: Any) -> None:
         """One global step, from the accumulated gradients to the new weights."""
         with self._whole_steps, self.tracker.pause_updates():
-            self.rounds.append(self._average_gradients())
+            passed = self._average_gradients()
+            if passed.outcome == "no group" and self._have_others_gone_on():
+                self.grad_averager.reset_accumulated_grads_()
+                self.tracker.report_local_progress(self.local_epoch, samples_accumulated=0)
+                return  # the tracker sees it next, and this peer takes over their state
+            self.rounds.append(passed)
             self.state_averager.step(increment_epoch=True, optimizer_step=True)
             control, self.scheduled_state = self.scheduled_state, None
             if self.others and self.local_epoch % self.average_state_every == 0:
@@ -215,7 +225,7 @@ class PeerOptimizer(hivemind.Optimizer):
                     control = self._look_for_group(self.grad_averager, self.local_epoch + 1)
                 # accumulators are kept until the step is over: they are what is left if the averaging fails
                 control = self.grad_averager.step(control=control, reset_accumulators=False, wait=False)
-                facts = control.result(self.averaging_timeout)
+                facts = self._result_of(control)
                 outcome = "averaged" if facts["complete"] else "failed"
             except Exception as error:
                 outcome = "failed" if control is not None and control.began_allreduce else "no group"
@@ -223,13 +233,34 @@ class PeerOptimizer(hivemind.Optimizer):
         if facts["complete"] is not None:  # what a peer did not send is then this one's own
             self._load_averaged_gradients_into_optimizer_()
         else:
-            self._load_local_gradients_into_optimizer()
-            if not _is_over(control):
+            if control is not None and not control.done():
                 control.cancel()
+            self._load_local_gradients_into_optimizer()
         waited = time.monotonic() - started
         reducing = min(waited, facts["reducing"])
         group = len(facts["group"]) if facts["complete"] else 1
         return Round(self.local_epoch + 1, samples, outcome, group, waited - reducing, reducing)
+
+    def _result_of(self, control: Any) -> dict[str, Any]:
+        """A round's facts. A group that is not found after twice the patience is not waited for any longer.
+
+        Raises:
+            Exception: the round failed, or takes too long.
+        """
+        deadline = time.monotonic() + 2 * self._patience
+        while not control.began_allreduce and not control.done() and time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                return dict(control.result(0.02))
+        if not control.began_allreduce and not control.done():
+            raise TimeoutError("nobody was there")
+        return dict(control.result(self.averaging_timeout))
+
+    def _have_others_gone_on(self) -> bool:
+        """Whether another peer has already taken the step that this one found no group for."""
+        found = self.dht.get(self.tracker.training_progress_key, latest=True, return_future=True).result(10.0)
+        entries = found.value.values() if found is not None and isinstance(found.value, dict) else ()
+        values = [entry.value for entry in entries if isinstance(entry.value, dict)]
+        return any(value.get("epoch", 0) > self.local_epoch for value in values)
 
     def average_weights(self) -> int:
         """Average the weights once more with all peers that are there; returns the size of the group."""
@@ -240,9 +271,14 @@ class PeerOptimizer(hivemind.Optimizer):
 
     def load_state_from_peers(self, **kwargs: Any) -> bool:
         """Take over the newest state of the swarm, if a peer sends one that fits; returns whether one did."""
-        if self.scheduled_grads is not None and not self.scheduled_grads.done():
-            self._tag_along_with_zero_weight(self.scheduled_grads)
-            self.scheduled_grads = None
+        for control in (self.scheduled_grads, self.scheduled_state):
+            if control is not None and not control.done():
+                # A round that has others in it is not left; one that only looks for some is of a step that has passed.
+                if control.stage == AveragingStage.LOOKING_FOR_GROUP:
+                    control.cancel()
+                else:
+                    self._tag_along_with_zero_weight(control)
+        self.scheduled_grads = self.scheduled_state = None
         own = self.own_state()
         with self.tracker.pause_updates():
             state = states.download(
@@ -261,15 +297,8 @@ class PeerOptimizer(hivemind.Optimizer):
         """Go on from a state that fits this model and optimiser."""
         assert states.problem_with(state, self.own_state()) is None
         averager = self.state_averager
-        with self._whole_steps, self.tracker.pause_updates(), torch.no_grad():
-            weights = [weight for group in averager.optimizer.param_groups for weight in group["params"]]
-            for weight, value in zip(weights, state.weights, strict=True):
-                weight.copy_(value)
-            groups = averager.optimizer.param_groups
-            own = [{name: value for name, value in group.items() if name != "params"} for group in groups]
-            load_optimizer_state(averager.optimizer, state.metadata, state.optimizer)
-            for group, settings in zip(averager.optimizer.param_groups, own, strict=True):
-                group.update(settings)  # betas and decay are the recipe's, whatever the donor says
+        with self._whole_steps, self.tracker.pause_updates():
+            states.load_into(averager.optimizer, state)
             averager._load_local_tensors_into_averager_()
             averager.local_epoch = state.step
             self.tracker.report_local_progress(state.step, samples_accumulated=0)

@@ -30,7 +30,7 @@ from tasks.pretraining.collaborative.process import Stop, run_member
 from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, StepEntry, SwarmRecord
 from tasks.pretraining.collaborative.sharding import Sharding, Taken
 from tasks.pretraining.collaborative.state import load_checkpoint
-from tasks.pretraining.collaborative.watch import Watch
+from tasks.pretraining.collaborative.watch import SILENT_SECONDS, Watch
 from tasks.pretraining.models import build_model
 from tasks.pretraining.precision import choose_member_hardware
 
@@ -47,6 +47,13 @@ SEEN_SECONDS = 5.0
 
 RELEASE_SECONDS = 600.0
 """At the end a peer keeps its weights ready so long for the coordinator to take them."""
+
+ALONE_SECONDS = 1800.0
+"""A peer trains on so long without a word of the coordinator: nobody keeps or takes what it does."""
+
+UNUSABLE = 50
+"""Batches in a row without a finite gradient after which a peer gives up. In fp16 each one halves the scale, so from
+2**24 down to 1 it has been tried at every scale by then."""
 
 DOWNLOADS = 3
 """Failed downloads of the swarm's state in a row after which a peer gives up."""
@@ -120,30 +127,42 @@ class Peer:
         Raises:
             StageError: this peer does not learn, or gets no state of the swarm.
         """
-        begun = self._wait_for_word().go
-        if begun or self._start is not None:
-            self._proof = proof.measure(self._model, self._gradients)
-        else:
-            advice = f"lower pretraining.learning_rate ({self._settings.learning_rate:g})"
-            self._proof = proof.prove(self._model, self._gradients, self._optimizer_of_proof, advice)
-        self._rate = self._proof.rate
-        optimizer = self._optimizer()
+        optimizer: PeerOptimizer | None = None
         try:
-            if self._start is not None:
-                optimizer.take_over(self._start[0])
-            elif begun:
-                optimizer.load_state_from_peers()
+            word = self._wait_for_word()
+            self._gradients.sharding.hear(self._watch.taken)
+            if word.step or word.go:
+                self._proof = proof.measure(self._model, self._gradients)
+            else:
+                advice = f"lower pretraining.learning_rate ({self._settings.learning_rate:g})"
+                self._proof = proof.prove(self._model, self._gradients, self._optimizer_of_proof, advice)
+            self._rate = self._proof.rate
+            optimizer = self._optimizer()
+            self._take_state(optimizer, word)
             self._tell("starting", optimizer.local_epoch)
-            if not begun:
+            if not word.go:
                 self._begin_together(optimizer)
             self._train_on(optimizer)
             self._finish(optimizer)
         except _Left:
             logger.info("leaving")
         finally:
-            self._tell("leaving", optimizer.local_epoch)
-            optimizer.shutdown()
+            if optimizer is not None:
+                self._tell("leaving", optimizer.local_epoch)
+                optimizer.shutdown()
             self._dht.shutdown()
+
+    def _take_state(self, optimizer: PeerOptimizer, word: SwarmRecord) -> None:
+        """Go on from the checkpoint on this machine's disk, or from what the swarm has."""
+        if self._start is not None:
+            optimizer.take_over(self._start[0])
+        elif word.step or word.go:
+            optimizer.load_state_from_peers()
+        if optimizer.local_epoch < word.step:
+            raise StageError(
+                f"{self._name}: the swarm is at step {word.step} or later, and nobody sent its state; check the "
+                "connection and join again"
+            )
 
     def _wait_for_word(self) -> SwarmRecord:
         """What the coordinator says, once it says something."""
@@ -151,7 +170,7 @@ class Peer:
         while (swarm := self._watch.swarm) is None:
             self._check_stop(0.1)
             if time.monotonic() > deadline:
-                raise StageError(f"{self._name} heard nothing of the coordinator in {GO_SECONDS:.0f} s")
+                raise StageError(f"{self._name} heard nothing of the coordinator; is it running?")
         return swarm
 
     def _begin_together(self, optimizer: PeerOptimizer) -> None:
@@ -159,11 +178,9 @@ class Peer:
         step, deadline = optimizer.local_epoch, time.monotonic() + GO_SECONDS
         while not self._wait_for_word().go:
             self._check_stop(0.1)
-            if time.monotonic() - self._told > TELL_SECONDS:
-                self._tell("starting", step)
-                optimizer.tracker.announce()
+            self._tell_in_time("starting", step, optimizer)
             if time.monotonic() > deadline:
-                raise StageError(f"{self._name} waited {GO_SECONDS:.0f} s for the other peers")
+                raise StageError(f"{self._name} waited {GO_SECONDS:.0f} s for the others; start them and join again")
         optimizer.tracker.announce()
         deadline = time.monotonic() + SEEN_SECONDS
         while optimizer.others < len(self._board.contributions()) - 1 and time.monotonic() < deadline:
@@ -193,13 +210,21 @@ class Peer:
 
     def _train_on(self, optimizer: PeerOptimizer) -> None:
         """Micro-batch after micro-batch until the last global step."""
-        sums, step, failures = Sums(), optimizer.local_epoch, 0
+        sums, step, failures, unusable = Sums(), optimizer.local_epoch, 0, 0
         while optimizer.local_epoch < self._final_step:
             self._check_stop()
+            self._check_coordinator()
             self._gradients.sharding.hear(self._watch.taken)
             started = time.perf_counter()
             computed = self._gradients.compute(self._model, self._gradients.next_batch())
             seconds = time.perf_counter() - started
+            unusable = 0 if computed.finite else unusable + 1
+            if unusable == UNUSABLE:
+                raise StageError(
+                    f"{self._name}: the gradients of {UNUSABLE} batches in a row are not finite after step {step}; "
+                    f"lower pretraining.learning_rate ({self._settings.learning_rate:g}) or warm up for more than "
+                    f"{self._settings.warmup_steps} steps"
+                )
             if computed.finite:
                 sums.add(computed, seconds)
                 self._rate += 0.1 * (computed.rows / seconds - self._rate)
@@ -242,8 +267,8 @@ class Peer:
         deadline = time.monotonic() + RELEASE_SECONDS
         while (swarm := self._watch.swarm) is None or not swarm.released:
             self._check_stop(0.2)
-            self._tell_in_time("final", step)
-            if time.monotonic() > deadline or self._watch.silent:
+            self._tell_in_time("final", step, optimizer)
+            if time.monotonic() > deadline or self._watch.silence > SILENT_SECONDS:
                 logger.warning("the coordinator has not taken the weights: leaving with step %d done", step)
                 return
 
@@ -255,11 +280,24 @@ class Peer:
             if all(entry.epoch >= optimizer.local_epoch for entry in progress) and len(progress) > optimizer.others:
                 return
             self._check_stop(0.1)
-            self._tell_in_time("training", optimizer.local_epoch)
+            self._tell_in_time("training", optimizer.local_epoch, optimizer)
 
-    def _tell_in_time(self, state: Literal["starting", "training", "final"], step: int) -> None:
+    def _check_coordinator(self) -> None:
+        """Leave when the coordinator has been gone for long."""
+        if self._watch.silence > ALONE_SECONDS:
+            raise StageError(
+                f"{self._name}: nothing was heard of the coordinator for {ALONE_SECONDS / 60:.0f} minutes; join again "
+                "when it is back"
+            )
+
+    def _tell_in_time(
+        self, state: Literal["starting", "training", "final"], step: int, waiting: PeerOptimizer | None = None
+    ) -> None:
+        """Tell the figures if it is time to; while ``waiting``, no samples tell the others that this peer is alive."""
         if time.monotonic() - self._told > TELL_SECONDS:
             self._tell(state, step)
+            if waiting is not None:
+                waiting.tracker.announce()
 
     def _tell(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> None:
         self._told = time.monotonic()

@@ -36,7 +36,6 @@ def run_member(folder: Path, name: str, work: Callable[[Stop], None]) -> NoRetur
 
     What hivemind leaves running at the end (threads, futures) must not hold up the exit, hence ``os._exit``.
     """
-
     multiprocessing.set_start_method("fork", force=True)  # hivemind's optimiser cannot be pickled
     P2P._UNIX_SOCKET_PREFIX = f"/unix{tempfile.gettempdir()}/hivemind-"  # its owner clears this folder, not /tmp
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -55,6 +54,8 @@ def run_member(folder: Path, name: str, work: Callable[[Stop], None]) -> NoRetur
         logger.exception("%s failed", name)
         error.write_text(f"{type(problem).__name__}: {' '.join(str(problem).splitlines())}", encoding="utf-8")
     finally:
+        if lifeline.MARK in os.environ:
+            lifeline.sweep(Path(os.environ[lifeline.MARK]))  # what hivemind has not ended has nobody else
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

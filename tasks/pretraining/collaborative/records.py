@@ -36,7 +36,7 @@ Outcome = Literal["averaged", "alone", "no group", "failed"]
 """How a peer got its gradient of a global step: averaged in a group; with no other peer known; without finding a group
 in time; or the averaging itself broke off. In the last two it went on with its own gradient."""
 
-STEPS_TOLD = 32
+STEPS_TOLD = 16
 """Global steps that a peer's record holds: the coordinator reads several times a second and misses none."""
 
 MANIFEST_KEY = "sahajflow_manifest"
@@ -105,12 +105,14 @@ class SwarmRecord(_Record):
 
     final_step: int = Field(ge=0, le=LARGEST)
     """The step after which peers stop; lowered when the deadline is near."""
+    step: int = Field(ge=0, le=LARGEST)
+    """Of the coordinator's checkpoint, which it hands to those who join: nobody trains on from an earlier one."""
     go: bool
     """Whether training may begin."""
     released: bool
     """Whether the final weights have been taken, so that peers may leave."""
     taken: Taken
-    """What peers that have left had seen of the present pass over the data."""
+    """What all peers have taken of the present pass, those that have left included."""
 
 
 class _ContributionsSchema(pydantic_v1.BaseModel):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from hivemind import DHT
 from hivemind.compression import deserialize_torch_tensor
-from hivemind.optim.state_averager import dump_optimizer_state
+from hivemind.optim.state_averager import dump_optimizer_state, load_optimizer_state
 from hivemind.p2p import P2P, PeerID
 from hivemind.proto import averaging_pb2
 from hivemind.utils import MSGPackSerializer, ValueWithExpiration
@@ -64,6 +64,18 @@ def state_of(optimizer: torch.optim.Optimizer, step: int) -> State:
         return State(
             step, [weight.detach().cpu().clone() for weight in weights], [one.clone() for one in tensors], metadata, ""
         )
+
+
+def load_into(optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Puts a state that fits into an optimiser and its weights; rates, betas and decay stay the optimiser's own."""
+    with torch.no_grad():
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        for weight, value in zip(weights, state.weights, strict=True):
+            weight.copy_(value)
+    own = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+    load_optimizer_state(optimizer, state.metadata, state.optimizer)
+    for group, settings in zip(optimizer.param_groups, own, strict=True):
+        group.update(settings)
 
 
 def problem_with(state: State, own: State) -> str | None:

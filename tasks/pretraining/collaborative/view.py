@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
-from tasks.pretraining.collaborative import records
+from tasks.pretraining.collaborative import records, status
 from tasks.pretraining.collaborative.log import StepLog
 from tasks.pretraining.collaborative.manifest import Manifest
 from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
@@ -15,7 +16,7 @@ from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, Swar
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
-"""How often the records are read: a peer's record holds its last 32 steps, so that none is missed."""
+"""How often the records are read: a peer's record holds its last 16 steps, so that none is missed."""
 
 TELL_SECONDS = 1.0
 """How often the coordinator's word is repeated."""
@@ -33,11 +34,17 @@ class View(threading.Thread):
         seconds: of training before this process.
         manifest: told to those who join.
         swarm: the coordinator's first word.
+        folder: where the coordinator's status is written, for whoever shows it.
     """
 
-    def __init__(self, board: Blackboard, log: StepLog, seconds: float, manifest: Manifest, swarm: SwarmRecord):
+    def __init__(
+        self, board: Blackboard, log: StepLog, seconds: float, manifest: Manifest, swarm: SwarmRecord, folder: Path
+    ):
         super().__init__(name="view", daemon=True)
         self._board, self._log, self._before, self._manifest = board, log, seconds, manifest
+        self._folder = folder
+        self.message = ""
+        """What people should know."""
         self._final_step = swarm.final_step
         self.swarm = swarm
         """What the peers are told."""
@@ -72,6 +79,7 @@ class View(threading.Thread):
             now = time.monotonic()
             try:
                 self.look()
+                self.write_status()
                 if now - told > TELL_SECONDS:
                     self._board.tell_swarm(self.swarm, SWARM_SECONDS)
                     told = now
@@ -90,7 +98,26 @@ class View(threading.Thread):
         newest = max((entry.epoch for entry in progress), default=0)
         self.accumulated = sum(entry.samples_accumulated for entry in progress if entry.epoch == newest)
         self.rate = sum(entry.samples_per_second for entry in progress)
+        taken = self.swarm.taken
+        for peer in self.peers.values():
+            taken = taken | peer.taken
+        self.swarm = self.swarm.model_copy(update={"taken": taken})
         self._log.hear(self.peers, self.seconds, last=last)
+
+    def write_status(self) -> None:
+        """Write the present state for whoever shows it."""
+        shown = [*self.present, *(peer for peer in self.peers.values() if peer.state == "starting")]
+        status.write(
+            self._folder,
+            "coordinator",
+            step=max(self.step, self.swarm.step),
+            target=self.swarm.final_step,
+            loss=self._log.loss,
+            rate=self.rate,
+            missing=self._manifest.settings.pretraining.batch_size - self.accumulated,
+            message=self.message,
+            peers={peer.peer_id: peer for peer in shown}.values(),
+        )
 
     @property
     def step(self) -> int:

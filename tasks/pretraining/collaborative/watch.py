@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
 from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
 from tasks.pretraining.collaborative.sharding import Taken
 
+logger = logging.getLogger(__name__)
+
 LOOK_SECONDS = 1.0
 """How often the records are read."""
+
+
+SILENT_SECONDS = 60.0
+"""After so long without the coordinator's word it counts as gone."""
 
 
 class Watch(threading.Thread):
@@ -23,10 +30,9 @@ class Watch(threading.Thread):
     def __init__(self, board: Blackboard, coordinator: str):
         super().__init__(name="watch", daemon=True)
         self._board, self._coordinator = board, coordinator
+        self._heard = time.monotonic()
         self.swarm: SwarmRecord | None = None
         """The coordinator's newest record; None as long as none was read."""
-        self.silent = False
-        """Whether the coordinator's word has run out: it has not been there for a minute."""
         self.peers: dict[str, PeerRecord] = {}
         """The newest records of all peers by key digest."""
         self.start()
@@ -34,10 +40,19 @@ class Watch(threading.Thread):
     def run(self) -> None:
         """Read until the process ends."""
         while True:
-            heard = self._board.swarm(self._coordinator)
-            self.swarm, self.silent = heard or self.swarm, heard is None
-            self.peers = self._board.contributions()
+            try:
+                self.peers = self._board.contributions()  # first: who knows the word knows what is taken
+                swarm = self._board.swarm(self._coordinator)
+                if swarm is not None:
+                    self.swarm, self._heard = swarm, time.monotonic()
+            except Exception:
+                logger.exception("the records could not be read")
             time.sleep(LOOK_SECONDS)
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the coordinator's word was last read."""
+        return time.monotonic() - self._heard
 
     @property
     def taken(self) -> dict[str, Taken]:

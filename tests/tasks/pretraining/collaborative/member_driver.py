@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from tasks.pretraining.collaborative import meeting, records, state
+from tasks.pretraining.collaborative import network, records, state
 from tasks.pretraining.collaborative.optimizer import PeerOptimizer
 from tasks.pretraining.optimizers import build_optimizer, fill_state, learning_rate_at
 from tasks.pretraining.settings import PretrainingSettings
@@ -104,7 +104,7 @@ class Member:
     def start(self, addresses: Sequence[str] = (), run_id: str = "run") -> list[str]:
         """A DHT, and its addresses."""
         self.key = records.RSAPrivateKey()
-        self.dht = meeting.start_dht(LOOPBACK, addresses, record_validators=records.validators(run_id, self.key))
+        self.dht = network.start_dht(LOOPBACK, addresses, record_validators=records.validators(run_id, self.key))
         return [str(address) for address in self.dht.get_visible_maddrs()]
 
     def make(self, settings: str, target: int, run_id: str = "run", seed: int = 0, width: int = 16) -> str:

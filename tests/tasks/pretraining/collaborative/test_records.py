@@ -109,7 +109,7 @@ def test_records_round_trip():
     assert record.model_dump(mode="json") == PEER
     assert PeerRecord.model_validate_json(record.model_dump_json()) == record
     assert record.taken.numbers == set(range(8))
-    swarm = SwarmRecord(final_step=7, go=True, released=False, taken=Taken())
+    swarm = SwarmRecord(final_step=7, step=0, go=True, released=False, taken=Taken())
     assert SwarmRecord.model_validate_json(swarm.model_dump_json()) == swarm
 
 
@@ -220,7 +220,7 @@ def test_many_strangers_are_read_in_time(key):
 
 
 def test_only_the_word_of_the_coordinator_counts(key):
-    word = SwarmRecord(final_step=7, go=True, released=False, taken=Taken())
+    word = SwarmRecord(final_step=7, step=0, go=True, released=False, taken=Taken())
     false = word.model_copy(update={"released": True})
     told = board({b"coordinator": word.model_dump_json(), b"stranger": false.model_dump_json()}, key)
     assert told.swarm(key_digest(b"coordinator")) == word
@@ -364,12 +364,12 @@ def test_records_cross_the_network_and_strangers_do_not_get_through(member):
 from hivemind.utils import get_dht_time
 from tasks.pretraining.collaborative.sharding import Taken
 keys = [self.key, records.RSAPrivateKey()]
-second = meeting.start_dht(LOOPBACK, {addresses!r}, record_validators=records.validators({RUN!r}, keys[1]))
-stranger = meeting.start_dht(LOOPBACK, {addresses!r})
+second = network.start_dht(LOOPBACK, {addresses!r}, record_validators=records.validators({RUN!r}, keys[1]))
+stranger = network.start_dht(LOOPBACK, {addresses!r})
 boards = [records.Blackboard(dht, {RUN!r}, key) for dht, key in zip((self.dht, second), keys)]
 coordinator = records.key_digest(boards[0].subkey)
 peer = records.PeerRecord.model_validate_json({peer()!r})
-word = records.SwarmRecord(final_step=7, go=True, released=False, taken=Taken())
+word = records.SwarmRecord(final_step=7, step=0, go=True, released=False, taken=Taken())
 boards[0].tell_swarm(word, 30.0)
 boards[1].tell_contribution(peer, 30.0)
 false = word.model_copy(update=dict(released=True)).model_dump_json()
