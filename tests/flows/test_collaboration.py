@@ -177,7 +177,8 @@ def test_every_global_step_has_its_line_and_its_whole_batch(together: Any) -> No
     assert [line["step"] for line in steps] == list(range(1, 25))
     averaged = [line for line in steps if [part["outcome"] for part in line["contributions"]] == ["averaged"] * 2]
     assert len(averaged) >= 20
-    assert min(line["samples"] for line in averaged) >= 1024
+    assert min(line["samples"] for line in averaged) >= 0.8 * 1024
+    assert sum(line["samples"] for line in averaged) >= 1024 * len(averaged)
     for line in averaged:
         assert line["samples"] == sum(part["samples"] for part in line["contributions"])
         assert line["reducing"] > 0 < line["computing"]
@@ -251,7 +252,7 @@ def test_an_interrupted_run_leaves_no_process(store: Path, driver: Any, number: 
 
 
 def test_who_joins_late_takes_the_state_and_contributes(store: Path, driver: Any, tmp_path: Path) -> None:
-    run = driver("pretraining.steps=70")
+    run = driver("pretraining.steps=50")
     wait_for(lambda: recorded(store).get("peer-1") and len(steps_of(work_folder(store))) >= 3, run)
     folder = swarm_folder(store)
     assert folder is not None

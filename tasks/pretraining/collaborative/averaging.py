@@ -8,7 +8,7 @@ Traps of hivemind 1.1.12 that are closed here:
 * Keyword arguments for "both averagers" reach only one of them, and the time that a peer may be silent within an
   averaging is the matchmaking time.
 * A donor sends its state while it trains: weights of two steps may be mixed. Here it sends a copy.
-* A global step also ends when its *estimated* end has passed, with fewer samples than asked for.
+* A global step also ends when its end was once *estimated* to be, however few samples have come.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hivemind.compression import (
 )
 from hivemind.compression.quantization import Quantization
 from hivemind.optim.grad_averager import GradientAverager
-from hivemind.optim.progress_tracker import ProgressTracker
+from hivemind.optim.progress_tracker import LocalTrainingProgress, ProgressTracker
 from hivemind.optim.state_averager import TrainingStateAverager
 from hivemind.utils import get_dht_time
 
@@ -161,8 +161,17 @@ class PeerStateAverager(_Rounds, TrainingStateAverager):
         return facts
 
 
+COMING_SECONDS = 1.0
+"""Samples of others are estimated for so long after they last told of them; one that has died brings no more."""
+
+
 class PeerTracker(ProgressTracker):
-    """Progress of the swarm towards the next global step, which ends when its samples are there and not before."""
+    """Progress of the swarm towards the next global step."""
+
+    _begun = 0.0
+    """When this peer began the present step."""
+    _computing: tuple[tuple[float, float], ...] | list[tuple[float, float]] = ()
+    """Of each other peer: since when its samples are not known, and its samples a second."""
 
     def announce(self) -> None:
         """Tell others of this peer before it has any samples.
@@ -177,14 +186,41 @@ class PeerTracker(ProgressTracker):
             return_future=True,
         )
 
+    def _parse_swarm_progress_data(self, metadata: Any) -> Any:
+        """As hivemind does, and notes what the others were computing when they told it."""
+        progress = super()._parse_swarm_progress_data(metadata)
+        entries = metadata.values() if isinstance(metadata, dict) else ()
+        told = [LocalTrainingProgress.parse_obj(entry.value) for entry in entries if entry.value is not None]
+        me = self.dht.peer_id.to_bytes()
+        self._computing = [
+            # one that has not told yet that it has begun this step has begun it with this peer
+            (one.time if one.epoch == progress.epoch else self._begun, one.samples_per_second)
+            for one in told
+            if one.peer_id != me and one.epoch in (progress.epoch, progress.epoch - 1)
+        ]
+        return progress
+
     @property
     def ready_to_update_epoch(self) -> bool:
-        """Whether all samples of the step have been computed.
+        """Whether all samples of the step have been computed, counting what is on its way.
+
+        What others have computed since they last told is estimated from their speed, for a second at most: each of
+        them brings at least that much, since it joins the averaging with the micro-batch at hand complete. Without
+        it a step gets as many samples too many as all compute while word gets around.
 
         Where others have gone on already there is nobody left to average with: that peer takes over their state.
         """
-        together = self.global_epoch == self.local_progress.epoch
-        return bool(together and self.global_progress.samples_accumulated >= self.target_batch_size)
+        if self.global_epoch != self.local_progress.epoch:
+            return False
+        now = get_dht_time()
+        coming = sum(rate * min(max(0.0, now - told), COMING_SECONDS) for told, rate in self._computing)
+        return bool(self.global_progress.samples_accumulated + coming >= self.target_batch_size)
+
+    def update_epoch(self, new_epoch: int | None = None) -> int:
+        """Begin to count for the next step."""
+        self._begun = get_dht_time()
+        self._computing = [(self._begun, rate) for _, rate in self._computing]
+        return int(super().update_epoch(new_epoch))
 
 
 def averager_options(settings: Any, step_seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:

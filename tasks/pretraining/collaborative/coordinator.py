@@ -22,7 +22,7 @@ from tasks.pretraining.collaborative.keeper import Keeper
 from tasks.pretraining.collaborative.log import ledger, steps_of
 from tasks.pretraining.collaborative.process import Stop, run_member
 from tasks.pretraining.collaborative.records import Blackboard, SwarmRecord
-from tasks.pretraining.collaborative.view import View
+from tasks.pretraining.collaborative.view import View, advice
 from tasks.supervision import processes
 
 logger = logging.getLogger("tasks.pretraining.collaborative.coordinator")
@@ -152,7 +152,7 @@ class Coordinator:
                 )
             self._check_progress(now - progressed, step)
             self._note_deadline(step)
-            view.message = self._advice(now - progressed)
+            view.message = advice(view, self._settings, now - progressed)
             if step < view.swarm.final_step and self._due(step):
                 self._take_state()
             self._pause(0.25)
@@ -281,22 +281,6 @@ class Coordinator:
                 raise kind(told.read_text(encoding="utf-8"))
         how = ", ".join(f"{one.name}: status {one.exit_status}" for one in gone)
         raise StageError(f"peers have ended ({how}); run again to go on from the last checkpoint; see {self._logs}")
-
-    def _advice(self, still: float) -> str:
-        """What to change if the swarm does not get on."""
-        recent = [peer.steps[-1].outcome for peer in self._view.present if peer.steps]
-        if "no group" in recent:
-            return (
-                "a peer could not find a group in time and went on with its own gradients: if it stays so, raise "
-                "collaborative.matchmaking_seconds or batch_size"
-            )
-        if "failed" in recent:
-            return "an averaging broke off: if it stays so, raise collaborative.averaging_timeout_seconds"
-        rate = self._view.rate
-        usual = self._settings.batch_size / rate if rate > 0 else 0.0
-        if still > 3 * usual + 2 * self._asked.averaging_timeout_seconds:
-            return f"no global step for {still:.0f} s: a peer left, or batch_size is too large for those that are left"
-        return ""
 
     def _pause(self, seconds: float) -> None:
         if self._stop.asked.wait(seconds):

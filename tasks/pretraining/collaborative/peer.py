@@ -12,7 +12,7 @@ import argparse
 import logging
 import time
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import hivemind
 import torch
@@ -21,23 +21,21 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from tasks.contract import StageError
 from tasks.pretraining.batches import Collator, PackedSplit
-from tasks.pretraining.collaborative import joining, meeting, network, proof, records, status
+from tasks.pretraining.collaborative import joining, meeting, network, proof, records
 from tasks.pretraining.collaborative.gradients import Gradients, Sums
 from tasks.pretraining.collaborative.manifest import Manifest
 from tasks.pretraining.collaborative.meeting import Meeting
 from tasks.pretraining.collaborative.optimizer import PeerOptimizer
 from tasks.pretraining.collaborative.process import Stop, run_member
-from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, StepEntry, SwarmRecord
+from tasks.pretraining.collaborative.records import Blackboard, SwarmRecord
 from tasks.pretraining.collaborative.sharding import Sharding, Taken
 from tasks.pretraining.collaborative.state import load_checkpoint
+from tasks.pretraining.collaborative.telling import Teller
 from tasks.pretraining.collaborative.watch import SILENT_SECONDS, Watch
 from tasks.pretraining.models import build_model
 from tasks.pretraining.precision import choose_member_hardware
 
 logger = logging.getLogger("tasks.pretraining.collaborative.peer")
-
-TELL_SECONDS = 2.0
-"""A peer tells its figures at every global step, and at least this often."""
 
 GO_SECONDS = 600.0
 """A peer waits so long for the coordinator to let it begin."""
@@ -89,7 +87,7 @@ class Peer:
         folder: Path,
         stop: Stop,
     ):
-        self._name, self._key, self._dht, self._folder, self._stop = name, key, dht, folder, stop
+        self._name, self._key, self._dht, self._stop = name, key, dht, stop
         self._run_id, self._settings = manifest.run_id, manifest.settings.pretraining
         self._board = Blackboard(dht, self._run_id, key)
         self._watch = Watch(self._board, place.coordinator)
@@ -114,12 +112,7 @@ class Peer:
             hardware,
             self._settings.micro_batch_size,
         )
-        self._entries: list[StepEntry] = []
-        self._proof = proof.Proof(0.0, None)
-        self._rate = 0.0
-        self._told = 0.0
-        self._given = 0
-        self._missing = 0
+        self._teller = Teller(name, self._board, self._watch, self._gradients, folder, self._settings)
 
     def run(self) -> None:
         """Take part until the last step, or until asked to leave.
@@ -132,14 +125,14 @@ class Peer:
             word = self._wait_for_word()
             self._gradients.sharding.hear(self._watch.taken)
             if word.step or word.go:
-                self._proof = proof.measure(self._model, self._gradients)
+                shown = proof.measure(self._model, self._gradients)
             else:
                 advice = f"lower pretraining.learning_rate ({self._settings.learning_rate:g})"
-                self._proof = proof.prove(self._model, self._gradients, self._optimizer_of_proof, advice)
-            self._rate = self._proof.rate
+                shown = proof.prove(self._model, self._gradients, self._optimizer_of_proof, advice)
+            self._teller.rate, self._teller.proof = shown.rate, shown.losses
             optimizer = self._optimizer()
             self._take_state(optimizer, word)
-            self._tell("starting", optimizer.local_epoch)
+            self._teller.tell("starting", optimizer.local_epoch)
             if not word.go:
                 self._begin_together(optimizer)
             self._train_on(optimizer)
@@ -148,7 +141,7 @@ class Peer:
             logger.info("leaving")
         finally:
             if optimizer is not None:
-                self._tell("leaving", optimizer.local_epoch)
+                self._teller.tell("leaving", optimizer.local_epoch)
                 optimizer.shutdown()
             self._dht.shutdown()
 
@@ -178,7 +171,7 @@ class Peer:
         step, deadline = optimizer.local_epoch, time.monotonic() + GO_SECONDS
         while not self._wait_for_word().go:
             self._check_stop(0.1)
-            self._tell_in_time("starting", step, optimizer)
+            self._teller.tell_in_time("starting", step, optimizer)
             if time.monotonic() > deadline:
                 raise StageError(f"{self._name} waited {GO_SECONDS:.0f} s for the others; start them and join again")
         optimizer.tracker.announce()
@@ -198,7 +191,7 @@ class Peer:
         return PeerOptimizer(model, settings, dht=self._dht, run_id=run_id, target=self._gradients.rows)
 
     def _optimizer(self) -> PeerOptimizer:
-        step_seconds = self._settings.batch_size / (self._rate * max(1, len(self._watch.peers)))
+        step_seconds = self._settings.batch_size / (self._teller.rate * max(1, len(self._watch.peers)))
         return PeerOptimizer(
             self._model, self._settings, dht=self._dht, run_id=self._run_id, key=self._key, step_seconds=step_seconds
         )
@@ -227,16 +220,18 @@ class Peer:
                 )
             if computed.finite:
                 sums.add(computed, seconds)
-                self._rate += 0.1 * (computed.rows / seconds - self._rate)
+                self._teller.rate += 0.1 * (computed.rows / seconds - self._teller.rate)
                 optimizer.step(batch_size=computed.rows)
             optimizer.zero_grad()
             self._missing = self._settings.batch_size - optimizer.tracker.global_progress.samples_accumulated
-            self._entries += [sums.entry(passed) for passed in optimizer.rounds]
-            self._given += sum(passed.samples for passed in optimizer.rounds)
+            self._teller.note(
+                [sums.entry(passed) for passed in optimizer.rounds],
+                self._settings.batch_size - optimizer.tracker.global_progress.samples_accumulated,
+            )
             optimizer.rounds.clear()
             if optimizer.local_epoch != step:
                 sums, step, failures = Sums(), optimizer.local_epoch, 0
-                self._tell("training", step)
+                self._teller.tell("training", step)
             elif optimizer.tracker.global_epoch > step + 1:
                 failures += 1
                 if failures == DOWNLOADS:
@@ -244,12 +239,12 @@ class Peer:
                         f"{self._name}: the swarm is at step {optimizer.tracker.global_epoch}, this peer at {step}, "
                         "and no other peer sent its state; check the connection and join again"
                     )
-            self._tell_in_time("training", step)
+            self._teller.tell_in_time("training", step)
 
     def _finish(self, optimizer: PeerOptimizer) -> None:
         """Average the weights with all who came to the end, and keep them ready until they have been taken."""
         step = optimizer.local_epoch
-        self._tell("training", step)
+        self._teller.tell("training", step)
         self._gather(optimizer)
         for _ in range(LAST_AVERAGINGS):
             others = optimizer.others
@@ -263,11 +258,11 @@ class Peer:
                 logger.info("averaged the weights with %d of %d others", found, others)
                 if found >= others:
                     break
-        self._tell("final", step)
+        self._teller.tell("final", step)
         deadline = time.monotonic() + RELEASE_SECONDS
         while (swarm := self._watch.swarm) is None or not swarm.released:
             self._check_stop(0.2)
-            self._tell_in_time("final", step, optimizer)
+            self._teller.tell_in_time("final", step, optimizer)
             if time.monotonic() > deadline or self._watch.silence > SILENT_SECONDS:
                 logger.warning("the coordinator has not taken the weights: leaving with step %d done", step)
                 return
@@ -280,7 +275,7 @@ class Peer:
             if all(entry.epoch >= optimizer.local_epoch for entry in progress) and len(progress) > optimizer.others:
                 return
             self._check_stop(0.1)
-            self._tell_in_time("training", optimizer.local_epoch, optimizer)
+            self._teller.tell_in_time("training", optimizer.local_epoch, optimizer)
 
     def _check_coordinator(self) -> None:
         """Leave when the coordinator has been gone for long."""
@@ -289,50 +284,6 @@ class Peer:
                 f"{self._name}: nothing was heard of the coordinator for {ALONE_SECONDS / 60:.0f} minutes; join again "
                 "when it is back"
             )
-
-    def _tell_in_time(
-        self, state: Literal["starting", "training", "final"], step: int, waiting: PeerOptimizer | None = None
-    ) -> None:
-        """Tell the figures if it is time to; while ``waiting``, no samples tell the others that this peer is alive."""
-        if time.monotonic() - self._told > TELL_SECONDS:
-            self._tell(state, step)
-            if waiting is not None:
-                waiting.tracker.announce()
-
-    def _tell(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> None:
-        self._told = time.monotonic()
-        self._entries = self._entries[-records.STEPS_TOLD :]
-        record = PeerRecord(
-            name=self._name,
-            peer_id=self._dht.peer_id.to_base58(),
-            state=state,
-            step=step,
-            rate=round(self._rate, 3),
-            discarded=self._gradients.discarded,
-            taken=self._gradients.sharding.taken,
-            steps=tuple(self._entries),
-            proof=self._proof.losses,
-        )
-        self._board.tell_contribution(record, self._settings.collaborative.statistics_expiration_seconds)
-        self._write_status(record)
-
-    def _write_status(self, own: PeerRecord) -> None:
-        """The present state, for whoever started this peer."""
-        peers = {**self._watch.peers, self._gradients.sharding.peer: own}.values()
-        shown = [peer for peer in peers if peer.state != "leaving"]
-        last = self._entries[-1] if self._entries else None
-        status.write(
-            self._folder,
-            self._name,
-            step=own.step,
-            target=self._final_step,
-            loss=None if last is None else last.mlm / max(1, last.masked),
-            rate=sum(peer.rate for peer in shown),
-            missing=self._missing,
-            message="",
-            peers=shown,
-            given=self._given,
-        )
 
 
 class _Left(Exception):

@@ -12,6 +12,7 @@ from tasks.pretraining.collaborative import records, status
 from tasks.pretraining.collaborative.log import StepLog
 from tasks.pretraining.collaborative.manifest import Manifest
 from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
+from tasks.pretraining.settings import PretrainingSettings
 
 logger = logging.getLogger(__name__)
 
@@ -129,3 +130,20 @@ class View(threading.Thread):
     def present(self) -> list[PeerRecord]:
         """Peers that take part at present."""
         return [peer for peer in self.peers.values() if peer.peer_id in self.alive and peer.state != "leaving"]
+
+
+def advice(view: View, settings: PretrainingSettings, still: float) -> str:
+    """What to change if the swarm does not get on; ``still``: seconds since the last global step."""
+    recent = [peer.steps[-1].outcome for peer in view.present if peer.steps]
+    if "no group" in recent:
+        return (
+            "a peer could not find a group in time and went on with its own gradients: if it stays so, raise "
+            "collaborative.matchmaking_seconds or batch_size"
+        )
+    if "failed" in recent:
+        return "an averaging broke off: if it stays so, raise collaborative.averaging_timeout_seconds"
+    rate = view.rate
+    usual = settings.batch_size / rate if rate > 0 else 0.0
+    if still > 3 * usual + 2 * settings.collaborative.averaging_timeout_seconds:
+        return f"no global step for {still:.0f} s: a peer left, or batch_size is too large for those that are left"
+    return ""

@@ -347,7 +347,7 @@ def test_names_without_an_owner_are_refused(key):
 @pytest.mark.parametrize("model", [PeerRecord, StepEntry, SwarmRecord])
 def test_records_do_not_change(model):
     values = {PeerRecord: PEER, StepEntry: STEP}.get(
-        model, {"final_step": 1, "go": True, "released": False, "taken": {}}
+        model, {"final_step": 1, "step": 0, "go": True, "released": False, "taken": {}}
     )
     record = model.model_validate(values)
     with pytest.raises(ValidationError, match="frozen"):
