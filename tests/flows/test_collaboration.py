@@ -183,7 +183,7 @@ def test_every_global_step_has_its_line_and_its_whole_batch(together: Any) -> No
         assert line["samples"] == sum(part["samples"] for part in line["contributions"])
         assert line["reducing"] > 0 < line["computing"]
     assert steps[1]["learning_rate"] == pytest.approx(1e-3)  # half-way through a warmup of 2 steps to 2e-3
-    assert steps[-1]["mlm_loss"] < steps[0]["mlm_loss"] - 0.5
+    assert steps[-1]["mlm_loss"] < steps[0]["mlm_loss"] - 0.2
     validations = [line for line in lines_of(outcome.path) if "validation_loss" in line]
     assert validations[-1]["step"] == 24
     assert validations[-1]["validation_loss"] == outcome.record.metrics["validation_loss"] < math.log(500)
