@@ -177,8 +177,7 @@ def test_every_global_step_has_its_line_and_its_whole_batch(together: Any) -> No
     assert [line["step"] for line in steps] == list(range(1, 25))
     averaged = [line for line in steps if [part["outcome"] for part in line["contributions"]] == ["averaged"] * 2]
     assert len(averaged) >= 20
-    assert min(line["samples"] for line in averaged) >= 0.8 * 1024
-    assert sum(line["samples"] for line in averaged) >= 1024 * len(averaged)
+    assert min(line["samples"] for line in averaged) >= 1024
     for line in averaged:
         assert line["samples"] == sum(part["samples"] for part in line["contributions"])
         assert line["reducing"] > 0 < line["computing"]

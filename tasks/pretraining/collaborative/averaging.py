@@ -161,8 +161,8 @@ class PeerStateAverager(_Rounds, TrainingStateAverager):
         return facts
 
 
-COMING_SECONDS = 1.0
-"""Samples of others are estimated for so long after they last told of them; one that has died brings no more."""
+HOLD_SECONDS = 1.0
+"""Word of samples takes at most so long to get around; who waits longer for it computes on."""
 
 
 class PeerTracker(ProgressTracker):
@@ -202,18 +202,23 @@ class PeerTracker(ProgressTracker):
 
     @property
     def ready_to_update_epoch(self) -> bool:
-        """Whether all samples of the step have been computed, counting what is on its way.
-
-        What others have computed since they last told is estimated from their speed, for a second at most: each of
-        them brings at least that much, since it joins the averaging with the micro-batch at hand complete. Without
-        it a step gets as many samples too many as all compute while word gets around.
+        """Whether all samples of the step have been computed, by what the peers have told.
 
         Where others have gone on already there is nobody left to average with: that peer takes over their state.
+        """
+        together = self.global_epoch == self.local_progress.epoch
+        return bool(together and self.global_progress.samples_accumulated >= self.target_batch_size)
+
+    @property
+    def rest_is_coming(self) -> bool:
+        """Whether what is missing will have been computed by others, by their speed since they last told.
+
+        Computing on while word of it gets around would give the step so many samples more than it needs.
         """
         if self.global_epoch != self.local_progress.epoch:
             return False
         now = get_dht_time()
-        coming = sum(rate * min(max(0.0, now - told), COMING_SECONDS) for told, rate in self._computing)
+        coming = sum(rate * min(max(0.0, now - told), HOLD_SECONDS) for told, rate in self._computing)
         return bool(self.global_progress.samples_accumulated + coming >= self.target_batch_size)
 
     def update_epoch(self, new_epoch: int | None = None) -> int:

@@ -5,6 +5,7 @@ All that trains is in other processes: hivemind needs their main threads, and a 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -34,7 +35,7 @@ def pretrain(
 ) -> dict[str, Any]:
     """Trains together with others; arguments, result and errors as ``tasks.pretraining.stage.run``.
 
-    The metrics have besides: peers, group_steps_share (share of the global steps with the largest group), end
+    The metrics have besides: peers, group_steps_share (share of the global steps that a group took), end
     ("target" or "deadline"), final_distance (relative L2, between the peers' final weights).
     """
     check_data(settings, PackedSplit(pack_folder, "train"))
@@ -89,8 +90,6 @@ def _result(swarm: Path, folder: Path, ended: int | None) -> dict[str, Any]:
     """The coordinator's metrics, or its error as this stage's."""
     result = swarm / "result.json"
     if ended == 0 and result.exists():
-        import json
-
         metrics: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
         return metrics
     error = swarm / "coordinator.error"

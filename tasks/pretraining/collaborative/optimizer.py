@@ -26,6 +26,7 @@ from hivemind.utils import get_dht_time
 
 from tasks.pretraining.collaborative import state as states
 from tasks.pretraining.collaborative.averaging import (
+    HOLD_SECONDS,
     PeerGradientAverager,
     PeerStateAverager,
     PeerTracker,
@@ -33,7 +34,7 @@ from tasks.pretraining.collaborative.averaging import (
     gradient_compression,
     state_compression,
 )
-from tasks.pretraining.collaborative.records import Outcome
+from tasks.pretraining.collaborative.records import Outcome, progress_of
 from tasks.pretraining.optimizers import build_optimizer, fill_state, learning_rate_at
 from tasks.pretraining.settings import PretrainingSettings
 
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from hivemind.utils.crypto import RSAPrivateKey
 
 logger = logging.getLogger(__name__)
-
 
 LEAD_SECONDS = 0.25
 """Peers look for a group at least so long before the expected end of a step, however short the matchmaking is."""
@@ -159,6 +159,21 @@ class PeerOptimizer(hivemind.Optimizer):
             **kwargs,
         )
 
+    def step(self, closure: Any = None, batch_size: int | None = None, grad_scaler: Any = None) -> Any:
+        """Hand over the gradients of so many sequences; takes the global step when all of its samples are there.
+
+        If the rest of them is on its way from others, this peer waits for word of it instead of computing more.
+        """
+        epoch = self.local_epoch
+        result = super().step(closure, batch_size, grad_scaler)
+        deadline = time.monotonic() + HOLD_SECONDS
+        while self.local_epoch == epoch and self.tracker.rest_is_coming and time.monotonic() < deadline:
+            if self.tracker.ready_to_update_epoch:
+                self._update_global_epoch(grad_scaler)
+                break
+            time.sleep(0.005)
+        return result
+
     @property
     def others(self) -> int:
         """Other peers that are alive."""
@@ -257,10 +272,7 @@ class PeerOptimizer(hivemind.Optimizer):
 
     def _have_others_gone_on(self) -> bool:
         """Whether another peer has already taken the step that this one found no group for."""
-        found = self.dht.get(self.tracker.training_progress_key, latest=True, return_future=True).result(10.0)
-        entries = found.value.values() if found is not None and isinstance(found.value, dict) else ()
-        values = [entry.value for entry in entries if isinstance(entry.value, dict)]
-        return any(value.get("epoch", 0) > self.local_epoch for value in values)
+        return any(entry.epoch > self.local_epoch for entry in progress_of(self.dht, self.run_id))
 
     def average_weights(self) -> int:
         """Average the weights once more with all peers that are there; returns the size of the group."""

@@ -223,7 +223,6 @@ class Peer:
                 self._teller.rate += 0.1 * (computed.rows / seconds - self._teller.rate)
                 optimizer.step(batch_size=computed.rows)
             optimizer.zero_grad()
-            self._missing = self._settings.batch_size - optimizer.tracker.global_progress.samples_accumulated
             self._teller.note(
                 [sums.entry(passed) for passed in optimizer.rounds],
                 self._settings.batch_size - optimizer.tracker.global_progress.samples_accumulated,
@@ -271,7 +270,7 @@ class Peer:
         """Wait until all who are alive have come to the last step, for as long as an averaging may take."""
         deadline = time.monotonic() + self._settings.collaborative.averaging_timeout_seconds
         while time.monotonic() < deadline:
-            progress = self._board.progress()
+            progress = records.progress_of(self._dht, self._run_id)
             if all(entry.epoch >= optimizer.local_epoch for entry in progress) and len(progress) > optimizer.others:
                 return
             self._check_stop(0.1)

@@ -198,17 +198,6 @@ class Blackboard:
         """The record of the coordinator with this key digest."""
         return _parsed(self._load(f"{self.run_id}_swarm", timeout), SwarmRecord).get(coordinator)
 
-    def progress(self, timeout: float = 10.0) -> list[LocalTrainingProgress]:
-        """How far the peers are in the present global step, as hivemind's own tracker tells it."""
-        entries = self._load(f"{self.run_id}_progress", timeout)
-        found = []
-        for value in entries.values():
-            with contextlib.suppress(ValueError, TypeError):
-                entry = LocalTrainingProgress.parse_obj(value)
-                if entry.samples_per_second <= LARGEST and entry.samples_accumulated <= LARGEST >= entry.epoch:
-                    found.append(entry)
-        return found
-
     def _store(self, key: str, record: BaseModel, seconds: float) -> None:
         self.dht.store(
             key,
@@ -232,6 +221,17 @@ def load(dht: DHT, key: str, timeout: float) -> dict[bytes, Any]:
     if not isinstance(found, ValueWithExpiration) or not isinstance(found.value, dict):
         return {}
     return {subkey: entry.value for subkey, entry in found.value.items() if isinstance(subkey, bytes)}
+
+
+def progress_of(dht: DHT, run_id: str, timeout: float = 10.0) -> list[LocalTrainingProgress]:
+    """How far the peers are in the present global step, as hivemind's own tracker tells it."""
+    found = []
+    for value in load(dht, f"{run_id}_progress", timeout).values():
+        with contextlib.suppress(ValueError, TypeError):
+            entry = LocalTrainingProgress.parse_obj(value)
+            if entry.samples_per_second <= LARGEST and entry.samples_accumulated <= LARGEST >= entry.epoch:
+                found.append(entry)
+    return found
 
 
 def manifests(dht: DHT, timeout: float = 10.0) -> dict[str, Manifest]:

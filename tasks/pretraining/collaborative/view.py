@@ -93,7 +93,7 @@ class View(threading.Thread):
 
     def look(self, *, last: bool = False) -> None:
         """Read all records once; ``last``: nothing more will come, so write the lines of all steps."""
-        progress = self._board.progress()
+        progress = records.progress_of(self._board.dht, self._board.run_id)
         self.peers = self._board.contributions()
         self.alive = frozenset(records.base58(entry.peer_id) for entry in progress)
         newest = max((entry.epoch for entry in progress), default=0)

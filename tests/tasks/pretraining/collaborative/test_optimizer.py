@@ -224,9 +224,9 @@ def test_two_peers_take_every_step_together(pair, kind):
         assert all(0 <= one["matching"] < TIMEOUT and 0 < one["reducing"] < TIMEOUT for one in peer)
     fast, slow = rounds
     assert sum(one["samples"] for one in fast) > sum(one["samples"] for one in slow)
-    # a step ends when its samples are there, within a micro-batch, and not much later
+    # a step ends when its samples are there, and not much later
     together = [one["samples"] + other["samples"] for one, other in zip(fast, slow, strict=True)]
-    assert all(7 * ROWS <= samples <= 16 * ROWS for samples in together), together
+    assert all(8 * ROWS <= samples <= 16 * ROWS for samples in together), together
 
 
 def test_two_exact_peers_are_a_plain_loop_over_the_union(pair):
@@ -271,7 +271,7 @@ def test_if_the_other_is_killed_in_the_averaging_the_round_says_so(pair):
 def test_after_the_other_is_gone_no_group_is_found_and_the_own_gradients_are_used(pair):
     (gone,) = pair.gone
     assert (gone["step"], gone["outcome"], gone["group"], gone["reducing"]) == (TOGETHER + 2, "no group", 1, 0)
-    assert gone["samples"] >= 4 * ROWS  # what the other would have computed in a second was counted on
+    assert gone["samples"] >= 8 * ROWS
     assert 0.5 < gone["matching"] < TIMEOUT + 2
     steps = [*pair.exact.union, *batches(pair.killed), *batches(pair.gone)]
     assert_close(pair.after_gone, train_plainly(KINDS["exact"], steps))

@@ -25,6 +25,7 @@ from tasks.pretraining.collaborative.records import (
     SwarmRecord,
     key_digest,
     load_key,
+    progress_of,
     validators,
 )
 from tasks.pretraining.collaborative.sharding import Taken
@@ -203,7 +204,7 @@ def test_numbers_that_no_float_can_hold_are_left_out(value, key):
 )
 def test_a_network_that_gives_nothing_of_use_is_an_empty_board(found, key):
     empty = board(found, key)
-    assert (empty.contributions(), empty.swarm("0" * 16), empty.progress()) == ({}, None, [])
+    assert (empty.contributions(), empty.swarm("0" * 16), progress_of(empty.dht, empty.run_id)) == ({}, None, [])
     assert records.manifests(HeldDHT(found)) == {}
 
 
@@ -239,7 +240,7 @@ PROGRESS = {
 
 def test_progress_is_read_as_hiveminds_tracker_tells_it(key):
     entries = {b"one": PROGRESS, b"gone": None, b"stranger": "text", b"other": PROGRESS | {"epoch": 4}}
-    assert [one.epoch for one in board(entries, key).progress()] == [3, 4]
+    assert [one.epoch for one in progress_of(board(entries, key).dht, RUN)] == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ def test_progress_is_read_as_hiveminds_tracker_tells_it(key):
 )
 def test_progress_that_does_not_fit_is_left_out(changes, key):
     entries = {b"stranger": PROGRESS | changes, b"one": PROGRESS}
-    assert [one.epoch for one in board(entries, key).progress()] == [3]
+    assert [one.epoch for one in progress_of(board(entries, key).dht, RUN)] == [3]
 
 
 def test_key_digests_are_stable_and_differ():
