@@ -38,12 +38,13 @@ class StepLog:
         self._lock = threading.Lock()
         self._open: dict[int, dict[str, tuple[str, StepEntry]]] = {}
         self._heard: dict[int, float] = {}
-        for one in unwritten:
-            part = self._open.setdefault(one["entry"]["step"], {})
-            part[one["peer"]] = (one["name"], StepEntry(**one["entry"]))
         lines = steps_of(path)
         self.written = lines[-1]["step"] if lines else 0
         """The last step that has its line."""
+        for one in unwritten:
+            entry = StepEntry(**one["entry"])
+            if entry.step > self.written:  # its line may have been written after the checkpoint
+                self._open.setdefault(entry.step, {})[one["peer"]] = (one["name"], entry)
         self._tokens = lines[-1]["tokens"] if lines else 0
         self.loss: float | None = lines[-1]["loss"] if lines else None
         """Training loss of the last written step, in nats."""

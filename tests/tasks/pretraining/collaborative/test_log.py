@@ -197,6 +197,18 @@ def test_cutting_back_to_a_checkpoint_keeps_its_validation_that_came_after_later
     assert [line["step"] for line in lines_of(path) if "validation_loss" in line] == [4]
 
 
+def test_what_a_checkpoint_had_no_line_for_and_the_log_has_by_now_is_not_written_twice(path):
+    log = StepLog(path, SETTINGS, LENGTH)
+    log.hear({A: record("a", *(entry(step) for step in range(1, 6)))}, 1.0)
+    checkpoint = log.unwritten
+    assert [one["entry"]["step"] for one in checkpoint] == [4, 5]
+    log.hear({A: record("a", *(entry(step) for step in range(4, 9)))}, 2.0)
+    truncate_log(path, 5)
+    again = StepLog(path, SETTINGS, LENGTH, checkpoint)
+    again.hear({A: record("a", entry(6), entry(7))}, 3.0, last=True)
+    assert [line["step"] for line in steps_of(path)] == [1, 2, 3, 4, 5, 6, 7]
+
+
 def test_a_strangers_step_beyond_the_run_does_not_end_the_log(path):
     log = StepLog(path, SETTINGS, LENGTH)
     log.hear({A: record("a", entry(1)), B: record("b", entry(10**9), entry(10**9 + PATIENCE))}, 1.0)
