@@ -7,7 +7,9 @@ elsewhere: its result is published in the store under the same fingerprint, and 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
+import re
 import socket
 import time
 from collections.abc import Sequence
@@ -54,6 +56,21 @@ def check_addresses(addresses: Sequence[str]) -> None:
             )
 
 
+def checked_name(name: str | None) -> str:
+    """How a peer is called: as asked, or like its host.
+
+    Raises:
+        UserError: it cannot be called so; its files and processes have that name.
+    """
+    if name is None:
+        return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:40].lstrip(".-") or "peer"
+    if not re.fullmatch(r"[^\s/\\.-][^\s/\\]{0,39}", name) or not name.isprintable() or name == "supervisor":
+        raise UserError(
+            f"--name {name}: should be up to 40 letters and digits without blanks and slashes, and not 'supervisor'"
+        )
+    return name
+
+
 def join(addresses: Sequence[str], name: str | None, store: Path, workers: int | None, progress: Progress) -> str:
     """Take part in the collaboration at these addresses until its end.
 
@@ -71,15 +88,17 @@ def join(addresses: Sequence[str], name: str | None, store: Path, workers: int |
         UserError: wrong address, data that is not here, other library versions.
         StageError: the peer failed.
     """
+    check_addresses(addresses)
+    name = checked_name(name)
+    if importlib.util.find_spec("hivemind") is None:
+        raise UserError("a peer needs hivemind, which has wheels for Linux x86-64 only and is not installed here")
     from flows.execution import set_workers
     from tasks.pretraining.collaborative import status
     from tasks.pretraining.collaborative.engine import command
     from tasks.store import home
     from tasks.supervision import Owned
 
-    check_addresses(addresses)
     set_workers(workers)
-    name = name or socket.gethostname()[:40]
     place = hashlib.sha256(" ".join(sorted(addresses)).encode()).hexdigest()[:12]
     folder = home() / "swarms" / f"{place}-{name}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ def test_hub_revisions_are_commits(name: str) -> None:
         ),
         ("kind: sample", "kind: sampel", r"corpus\.sources\.0: .*sampel.*"),
         ("\n  steps:", "\n  stpes:", r"pretraining\.stpes: unknown key; did you mean steps\?"),
-        ("engine: local", "engine: lokal", r"pretraining\.engine: 'lokal': should be 'local'"),
+        ("engine: coll", "engine: koll", r"pretraining\.engine: 'kollaborative': should be 'local'"),
         ("seeds: 3", "seeds: many", r"evaluation\.seeds"),
         ("name: demo", "name: My Recipe", r"name: 'My Recipe': should be lower-case letters .*, digits and dashes"),
         ("name: demo", "name: 2024-99-99", r"mine\.yaml:3: .*2024-99-99 is read as a date; quote it"),
@@ -104,9 +104,9 @@ def test_hub_revisions_are_commits(name: str) -> None:
             + "name: demo",
             r"more than 100,000 values",
         ),
-        ("learning_rate: 2.0e-3", "learning_rate: 1e400", r"pretraining\.learning_rate: '1e400': should be a finite"),
+        ("learning_rate: 4.0e-3", "learning_rate: 1e400", r"pretraining\.learning_rate: '1e400': should be a finite"),
         (
-            "learning_rate: 2.0e-3",
+            "learning_rate: 4.0e-3",
             "learning_rate: .nan",
             r"pretraining\.learning_rate: NaN: should be a finite number",
         ),
@@ -186,8 +186,8 @@ def test_folder_is_no_recipe(tmp_path: Path) -> None:
         ("model.hidden_size=100000", r"model\.hidden_size: 100000: should be less than or equal to 65536"),
         ("pretraining.steps=10000000000", r"should be less than or equal to 1000000000"),
         (
-            "pretraining.warmup_steps=4000",
-            r"^demo with --set: pretraining: warmup_steps 4000 leaves nothing of 4000 steps$",
+            "pretraining.warmup_steps=700",
+            r"^demo with --set: pretraining: warmup_steps 700 leaves nothing of 700 steps$",
         ),
         ("pretraining=3", r"on demo: pretraining: 3: should be a mapping"),
         (

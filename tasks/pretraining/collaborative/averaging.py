@@ -1,4 +1,4 @@
-"""hivemind's averagers and progress tracker, with what a run has to know of each round, and without their traps.
+"""hivemind's averagers, with what a run has to know of each round, and without their traps.
 
 Traps of hivemind 1.1.12 that are closed here:
 
@@ -8,7 +8,6 @@ Traps of hivemind 1.1.12 that are closed here:
 * Keyword arguments for "both averagers" reach only one of them, and the time that a peer may be silent within an
   averaging is the matchmaking time.
 * A donor sends its state while it trains: weights of two steps may be mixed. Here it sends a copy.
-* A global step also ends when its end was once *estimated* to be, however few samples have come.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,11 @@ from hivemind.compression import (
 )
 from hivemind.compression.quantization import Quantization
 from hivemind.optim.grad_averager import GradientAverager
-from hivemind.optim.progress_tracker import LocalTrainingProgress, ProgressTracker
 from hivemind.optim.state_averager import TrainingStateAverager
 from hivemind.utils import get_dht_time
+
+from tasks.pretraining.collaborative.records import Outcome
+from tasks.pretraining.collaborative.tracker import GONE_SECONDS
 
 
 def _read_8_bit(compression: Quantization, sent: Any) -> torch.Tensor:
@@ -53,10 +55,6 @@ LARGE = 2**16
 """Tensors with more values than this are exchanged in 8 bit by ``compression: by-size``, as in the second sahajBERT
 run."""
 
-GONE_SECONDS = 10.0
-"""A peer that has not told its progress for so long counts as gone. hivemind's default is a minute, in which the
-others wait for it at every step."""
-
 
 def gradient_compression(kind: str) -> CompressionBase:
     """How gradients are exchanged: the setting ``collaborative.compression``."""
@@ -74,6 +72,19 @@ def state_compression(kind: str) -> CompressionBase:
 def state_prefix(run_id: str) -> str:
     """The name under which a run's peers offer their state, as hivemind's optimiser forms it."""
     return f"{run_id}_state_averager"
+
+
+@dataclass(frozen=True)
+class Round:
+    """How this peer got through a global step."""
+
+    step: int
+    """The global step that ended, 1 for the first."""
+    samples: int
+    outcome: Outcome
+    group: int
+    matching: float
+    reducing: float
 
 
 class _Rounds:
@@ -161,71 +172,29 @@ class PeerStateAverager(_Rounds, TrainingStateAverager):
         return facts
 
 
-HOLD_SECONDS = 1.0
-"""Word of samples takes at most so long to get around; who waits longer for it computes on."""
+def result_of(control: Any, patience: float, timeout: float) -> dict[str, Any]:
+    """A round's facts, once it is over.
+
+    Args:
+        control: of the round.
+        patience: seconds; a group that is not found after twice of them is not waited for any longer.
+        timeout: seconds that the averaging itself may take.
+
+    Raises:
+        Exception: the round failed, or takes too long.
+    """
+    deadline = time.monotonic() + 2 * patience
+    while not control.began_allreduce and not control.done() and time.monotonic() < deadline:
+        with contextlib.suppress(TimeoutError):
+            return dict(control.result(0.02))
+    if not control.began_allreduce and not control.done():
+        raise TimeoutError("nobody was there")
+    return dict(control.result(timeout))
 
 
-class PeerTracker(ProgressTracker):
-    """Progress of the swarm towards the next global step."""
-
-    _begun = 0.0
-    """When this peer began the present step."""
-    _computing: tuple[tuple[float, float], ...] | list[tuple[float, float]] = ()
-    """Of each other peer: since when its samples are not known, and its samples a second."""
-
-    def announce(self) -> None:
-        """Tell others of this peer before it has any samples.
-
-        hivemind's tracker keeps silent until then, and the first global step would find no group.
-        """
-        self.dht.store(
-            self.training_progress_key,
-            subkey=self._local_public_key,
-            value=self.local_progress.dict(),
-            expiration_time=get_dht_time() + self.metadata_expiration,
-            return_future=True,
-        )
-
-    def _parse_swarm_progress_data(self, metadata: Any) -> Any:
-        """As hivemind does, and notes what the others were computing when they told it."""
-        progress = super()._parse_swarm_progress_data(metadata)
-        entries = metadata.values() if isinstance(metadata, dict) else ()
-        told = [LocalTrainingProgress.parse_obj(entry.value) for entry in entries if entry.value is not None]
-        me = self.dht.peer_id.to_bytes()
-        self._computing = [
-            # one that has not told yet that it has begun this step has begun it with this peer
-            (one.time if one.epoch == progress.epoch else self._begun, one.samples_per_second)
-            for one in told
-            if one.peer_id != me and one.epoch in (progress.epoch, progress.epoch - 1)
-        ]
-        return progress
-
-    @property
-    def ready_to_update_epoch(self) -> bool:
-        """Whether all samples of the step have been computed, by what the peers have told.
-
-        Where others have gone on already there is nobody left to average with: that peer takes over their state.
-        """
-        together = self.global_epoch == self.local_progress.epoch
-        return bool(together and self.global_progress.samples_accumulated >= self.target_batch_size)
-
-    @property
-    def rest_is_coming(self) -> bool:
-        """Whether what is missing will have been computed by others, by their speed since they last told.
-
-        Computing on while word of it gets around would give the step so many samples more than it needs.
-        """
-        if self.global_epoch != self.local_progress.epoch:
-            return False
-        now = get_dht_time()
-        coming = sum(rate * min(max(0.0, now - told), HOLD_SECONDS) for told, rate in self._computing)
-        return bool(self.global_progress.samples_accumulated + coming >= self.target_batch_size)
-
-    def update_epoch(self, new_epoch: int | None = None) -> int:
-        """Begin to count for the next step."""
-        self._begun = get_dht_time()
-        self._computing = [(self._begun, rate) for _, rate in self._computing]
-        return int(super().update_epoch(new_epoch))
+def is_over(control: Any) -> bool:
+    """Whether a round cannot be used any more, or there is none."""
+    return control is None or control.triggered or control.done()
 
 
 def averager_options(settings: Any, step_seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,7 +19,7 @@ from tasks.pretraining.precision import Hardware
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from tasks.pretraining.collaborative.optimizer import Round
+    from tasks.pretraining.collaborative.averaging import Round
 
 logger = logging.getLogger(__name__)
 

@@ -3,13 +3,19 @@
 Traps of hivemind 1.1.12 that are closed here: the DHT's process gets its orders through a pipe, and with each the
 means to answer, which it fetches from the process that asked. If that one has ended meanwhile (an averager that was
 just shut down) the DHT sleeps for seconds, or dies without a word and everything waits for it for ever. And orders
-that several threads or processes write at the same time get mixed up, with the same end.
+that several threads or processes write at the same time get mixed up, with the same end. To fetch them costs more of
+the processor than most answers do: the process that has started the DHT gets its answers through a pipe instead.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import multiprocessing
-from collections.abc import Sequence
+import os
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -67,19 +73,115 @@ class _OneAtATime:
             self._pipe.send(order)
 
 
+class _Awaited(Future[Any]):
+    """An answer that is waited for; in the DHT's process it is the way back."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self._number = number
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.wrap_future(self).__await__()
+
+    def __reduce__(self) -> tuple[type[_WayBack], tuple[int]]:
+        return _WayBack, (self._number,)
+
+
+class _WayBack:
+    """Sends an answer to the process that waits for it."""
+
+    pipe: Connection
+    """The writing end; set in the DHT's process."""
+
+    def __init__(self, number: int):
+        self._number = number
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, result: Any) -> None:
+        self.pipe.send((self._number, result, None))
+
+    def set_exception(self, error: BaseException) -> None:
+        self.pipe.send((self._number, None, f"{type(error).__name__}: {error}"))
+
+
 class Node(hivemind.DHT):
-    """hivemind's DHT with the pipe's ends above."""
+    """hivemind's DHT with the pipes' ends above."""
 
     _outer_pipe: Any
 
     _inner_pipe: Any
+
+    _has_ended = False
 
     def run_in_background(self, await_ready: bool = True, timeout: float | None = None) -> None:
         """Starts the process; called by the constructor."""
         pipe: Any = self._inner_pipe
         self._inner_pipe = _Orders(pipe)
         self._outer_pipe = _OneAtATime(self._outer_pipe)
-        super().run_in_background(await_ready, timeout)
+        self._answers, self._way_back = multiprocessing.Pipe(duplex=False)
+        self._asker, self._numbers = os.getpid(), itertools.count()
+        self._awaited: dict[int, _Awaited] = {}
+        super().run_in_background(await_ready=False)
+        self._way_back.close()
+        threading.Thread(target=self._hear, name="answers", daemon=True).start()
+        if await_ready:
+            self.wait_until_ready(timeout)
+
+    def run(self) -> None:
+        """What the process does."""
+        _WayBack.pipe = self._way_back
+        super().run()
+
+    def _hear(self) -> None:
+        """Hand out answers until the DHT's process has ended."""
+        while True:
+            try:
+                number, result, problem = self._answers.recv()
+            except (EOFError, OSError):
+                break
+            awaited = self._awaited.pop(number, None)
+            if awaited is None or not awaited.set_running_or_notify_cancel():
+                continue
+            if problem is None:
+                awaited.set_result(result)
+            else:
+                awaited.set_exception(RuntimeError(problem))
+        self._has_ended = True
+        for number in list(self._awaited):
+            awaited = self._awaited.pop(number)
+            if awaited.set_running_or_notify_cancel():
+                awaited.set_exception(ConnectionError("the DHT has ended"))
+
+    def _ask(self, method: str, wait: bool, **values: Any) -> Any:
+        awaited = _Awaited(next(self._numbers))
+        self._awaited[awaited._number] = awaited
+        if self._has_ended:
+            raise ConnectionError("the DHT has ended")
+        self._outer_pipe.send((method, [], {**values, "future": awaited}))
+        return awaited.result() if wait else awaited
+
+    def get(self, key: Any, latest: bool = False, return_future: bool = False, **options: Any) -> Any:
+        """As hivemind's."""
+        if os.getpid() != self._asker:
+            return super().get(key, latest, return_future, **options)
+        return self._ask("_get", not return_future, key=key, latest=latest, **options)
+
+    def store(
+        self,
+        key: Any,
+        value: Any,
+        expiration_time: float,
+        subkey: Any = None,
+        return_future: bool = False,
+        **options: Any,
+    ) -> Any:
+        """As hivemind's."""
+        if os.getpid() != self._asker:
+            return super().store(key, value, expiration_time, subkey, return_future, **options)
+        values = {"key": key, "value": value, "expiration_time": expiration_time, "subkey": subkey}
+        return self._ask("_store", not return_future, **values, **options)
 
     async def _do_nothing(self) -> None:
         """What an order comes to that cannot be answered."""

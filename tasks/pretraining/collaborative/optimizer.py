@@ -10,12 +10,10 @@ first update is made at step 2 of the bias correction; and a state is looked for
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import threading
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,15 +24,17 @@ from hivemind.utils import get_dht_time
 
 from tasks.pretraining.collaborative import state as states
 from tasks.pretraining.collaborative.averaging import (
-    HOLD_SECONDS,
     PeerGradientAverager,
     PeerStateAverager,
-    PeerTracker,
+    Round,
     averager_options,
     gradient_compression,
+    is_over,
+    result_of,
     state_compression,
 )
 from tasks.pretraining.collaborative.records import Outcome, progress_of
+from tasks.pretraining.collaborative.tracker import HOLD_SECONDS, PeerTracker
 from tasks.pretraining.optimizers import build_optimizer, fill_state, learning_rate_at
 from tasks.pretraining.settings import PretrainingSettings
 
@@ -45,19 +45,6 @@ logger = logging.getLogger(__name__)
 
 LEAD_SECONDS = 0.25
 """Peers look for a group at least so long before the expected end of a step, however short the matchmaking is."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """How this peer got through a global step."""
-
-    step: int
-    """The global step that ended, 1 for the first."""
-    samples: int
-    outcome: Outcome
-    group: int
-    matching: float
-    reducing: float
 
 
 class PeerOptimizer(hivemind.Optimizer):
@@ -166,8 +153,9 @@ class PeerOptimizer(hivemind.Optimizer):
         """
         epoch = self.local_epoch
         result = super().step(closure, batch_size, grad_scaler)
-        deadline = time.monotonic() + HOLD_SECONDS
-        while self.local_epoch == epoch and self.tracker.rest_is_coming and time.monotonic() < deadline:
+        next_batch = (batch_size or 0) / max(1e-9, self.tracker.local_progress.samples_per_second)
+        deadline = time.monotonic() + HOLD_SECONDS + next_batch
+        while self.local_epoch == epoch and self.tracker.rest_is_coming(next_batch) and time.monotonic() < deadline:
             if self.tracker.ready_to_update_epoch:
                 self._update_global_epoch(grad_scaler)
                 break
@@ -189,13 +177,13 @@ class PeerOptimizer(hivemind.Optimizer):
 
     def _maybe_schedule_gradient_averaging(self) -> None:
         """Look for a group while the last samples of the step are still being computed."""
-        if self.others and self._is_near(self.tracker.estimated_next_update_time) and _is_over(self.scheduled_grads):
+        if self.others and self._is_near(self.tracker.estimated_next_update_time) and is_over(self.scheduled_grads):
             self.scheduled_grads = self._look_for_group(self.grad_averager, self.local_epoch + 1)
 
     def _maybe_schedule_state_averaging(self) -> None:
         """The same for the weights, where they are averaged after the coming step."""
         due = self.others and (self.local_epoch + 1) % self.average_state_every == 0
-        if due and self._is_near(self.tracker.estimated_next_update_time) and _is_over(self.scheduled_state):
+        if due and self._is_near(self.tracker.estimated_next_update_time) and is_over(self.scheduled_state):
             self.scheduled_state = self._look_for_group(self.state_averager, self.local_epoch + 1)
 
     def _should_load_state_from_peers(self) -> bool:
@@ -214,13 +202,13 @@ class PeerOptimizer(hivemind.Optimizer):
             self.state_averager.step(increment_epoch=True, optimizer_step=True)
             control, self.scheduled_state = self.scheduled_state, None
             if self.others and self.local_epoch % self.average_state_every == 0:
-                if _is_over(control):
+                if is_over(control):
                     control = self._look_for_group(self.state_averager, self.local_epoch)
                 try:
                     self.state_averager.average_now(control, self.averaging_timeout)
                 except Exception as error:
                     logger.warning("step %d: the weights were not averaged: %r", self.local_epoch, error)
-            elif not _is_over(control):
+            elif not is_over(control):
                 control.cancel()
             self.tracker.update_epoch(new_epoch=self.local_epoch)
             self.grad_averager.reset_accumulated_grads_()
@@ -236,11 +224,11 @@ class PeerOptimizer(hivemind.Optimizer):
         facts: dict[str, Any] = {"group": [], "reducing": 0.0, "complete": None}
         if self.others:
             try:
-                if _is_over(control):
+                if is_over(control):
                     control = self._look_for_group(self.grad_averager, self.local_epoch + 1)
                 # accumulators are kept until the step is over: they are what is left if the averaging fails
                 control = self.grad_averager.step(control=control, reset_accumulators=False, wait=False)
-                facts = self._result_of(control)
+                facts = result_of(control, self._patience, self.averaging_timeout)
                 outcome = "averaged" if facts["complete"] else "failed"
             except Exception as error:
                 outcome = "failed" if control is not None and control.began_allreduce else "no group"
@@ -255,20 +243,6 @@ class PeerOptimizer(hivemind.Optimizer):
         reducing = min(waited, facts["reducing"])
         group = len(facts["group"]) if facts["complete"] else 1
         return Round(self.local_epoch + 1, samples, outcome, group, waited - reducing, reducing)
-
-    def _result_of(self, control: Any) -> dict[str, Any]:
-        """A round's facts. A group that is not found after twice the patience is not waited for any longer.
-
-        Raises:
-            Exception: the round failed, or takes too long.
-        """
-        deadline = time.monotonic() + 2 * self._patience
-        while not control.began_allreduce and not control.done() and time.monotonic() < deadline:
-            with contextlib.suppress(TimeoutError):
-                return dict(control.result(0.02))
-        if not control.began_allreduce and not control.done():
-            raise TimeoutError("nobody was there")
-        return dict(control.result(self.averaging_timeout))
 
     def _have_others_gone_on(self) -> bool:
         """Whether another peer has already taken the step that this one found no group for."""
@@ -318,8 +292,3 @@ class PeerOptimizer(hivemind.Optimizer):
             self.grad_averager.reset_accumulated_grads_()
             if not self.client_mode:
                 averager.state_sharing_priority = state.step
-
-
-def _is_over(control: Any) -> bool:
-    """Whether a round cannot be used any more, or there is none."""
-    return control is None or control.triggered or control.done()

@@ -22,6 +22,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from tasks.contract import StageError
 from tasks.pretraining.batches import Collator, PackedSplit
 from tasks.pretraining.collaborative import joining, meeting, network, proof, records
+from tasks.pretraining.collaborative.ending import Ending
 from tasks.pretraining.collaborative.gradients import Gradients, Sums
 from tasks.pretraining.collaborative.manifest import Manifest
 from tasks.pretraining.collaborative.meeting import Meeting
@@ -31,7 +32,7 @@ from tasks.pretraining.collaborative.records import Blackboard, SwarmRecord
 from tasks.pretraining.collaborative.sharding import Sharding, Taken
 from tasks.pretraining.collaborative.state import load_checkpoint
 from tasks.pretraining.collaborative.telling import Teller
-from tasks.pretraining.collaborative.watch import SILENT_SECONDS, Watch
+from tasks.pretraining.collaborative.watch import Watch
 from tasks.pretraining.models import build_model
 from tasks.pretraining.precision import choose_member_hardware
 
@@ -43,9 +44,6 @@ GO_SECONDS = 600.0
 SEEN_SECONDS = 5.0
 """Peers that begin together wait so long until they see each other."""
 
-RELEASE_SECONDS = 600.0
-"""At the end a peer keeps its weights ready so long for the coordinator to take them."""
-
 ALONE_SECONDS = 1800.0
 """A peer trains on so long without a word of the coordinator: nobody keeps or takes what it does."""
 
@@ -55,9 +53,6 @@ UNUSABLE = 50
 
 DOWNLOADS = 3
 """Failed downloads of the swarm's state in a row after which a peer gives up."""
-
-LAST_AVERAGINGS = 3
-"""How often peers try at the end to average their weights with all who are there."""
 
 
 class Peer:
@@ -136,7 +131,7 @@ class Peer:
             if not word.go:
                 self._begin_together(optimizer)
             self._train_on(optimizer)
-            self._finish(optimizer)
+            Ending(self._dht, self._run_id, self._settings, self._watch, self._teller, self._check_stop).run(optimizer)
         except _Left:
             logger.info("leaving")
         finally:
@@ -239,42 +234,6 @@ class Peer:
                         "and no other peer sent its state; check the connection and join again"
                     )
             self._teller.tell_in_time("training", step)
-
-    def _finish(self, optimizer: PeerOptimizer) -> None:
-        """Average the weights with all who came to the end, and keep them ready until they have been taken."""
-        step = optimizer.local_epoch
-        self._teller.tell("training", step)
-        self._gather(optimizer)
-        for _ in range(LAST_AVERAGINGS):
-            others = optimizer.others
-            if not others:
-                break
-            try:
-                found = optimizer.average_weights() - 1
-            except Exception as error:
-                logger.warning("the last averaging of the weights failed: %r", error)
-            else:
-                logger.info("averaged the weights with %d of %d others", found, others)
-                if found >= others:
-                    break
-        self._teller.tell("final", step)
-        deadline = time.monotonic() + RELEASE_SECONDS
-        while (swarm := self._watch.swarm) is None or not swarm.released:
-            self._check_stop(0.2)
-            self._teller.tell_in_time("final", step, optimizer)
-            if time.monotonic() > deadline or self._watch.silence > SILENT_SECONDS:
-                logger.warning("the coordinator has not taken the weights: leaving with step %d done", step)
-                return
-
-    def _gather(self, optimizer: PeerOptimizer) -> None:
-        """Wait until all who are alive have come to the last step, for as long as an averaging may take."""
-        deadline = time.monotonic() + self._settings.collaborative.averaging_timeout_seconds
-        while time.monotonic() < deadline:
-            progress = records.progress_of(self._dht, self._run_id)
-            if all(entry.epoch >= optimizer.local_epoch for entry in progress) and len(progress) > optimizer.others:
-                return
-            self._check_stop(0.1)
-            self._teller.tell_in_time("training", optimizer.local_epoch, optimizer)
 
     def _check_coordinator(self) -> None:
         """Leave when the coordinator has been gone for long."""

@@ -1,65 +1,23 @@
-"""What is set differently from hivemind's averagers and tracker. Their work with others: ``test_optimizer.py``."""
+"""What is set differently from hivemind's averagers. Their work with others: ``test_optimizer.py``."""
 
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 import torch
 from hivemind.averaging.partition import TensorPartContainer
 from hivemind.compression import CompressionInfo, deserialize_torch_tensor
-from hivemind.optim.progress_tracker import ProgressTracker
 from hivemind.proto.runtime_pb2 import CompressionType
-from hivemind.utils import get_dht_time
 
 from tasks.pretraining.collaborative.averaging import (
-    GONE_SECONDS,
     LARGE,
-    PeerTracker,
     averager_options,
     gradient_compression,
     state_compression,
 )
+from tasks.pretraining.collaborative.tracker import GONE_SECONDS
 from tasks.pretraining.settings import CollaborativeSettings
-
-
-class SilentDHT:
-    """Knows nobody."""
-
-    client_mode = False
-    peer_id = SimpleNamespace(to_bytes=lambda: b"peer")
-
-    def add_validators(self, validators) -> None:
-        pass
-
-    def get(self, key, latest) -> None:
-        return None
-
-
-@pytest.fixture
-def tracker() -> PeerTracker:
-    return PeerTracker(dht=SilentDHT(), prefix="run", target_batch_size=100, start=False)
-
-
-def test_a_step_does_not_end_when_only_its_estimated_end_has_passed(tracker):
-    tracker.global_progress.eta_next_epoch = get_dht_time() - 60
-    tracker.global_progress.samples_accumulated = 99
-    assert ProgressTracker.ready_to_update_epoch.fget(tracker)  # hivemind's would go on
-    assert tracker.ready_to_update_epoch is False
-    tracker.report_local_progress(0, 1)  # this peer's, which is told to itself at once
-    assert tracker.ready_to_update_epoch is True
-
-
-def test_a_step_that_others_have_ended_is_not_taken_alone(tracker):
-    """Nobody is left to average with, so their state is taken over instead."""
-    tracker.global_progress.samples_accumulated = 200
-    assert tracker.ready_to_update_epoch is True
-    tracker.global_progress.epoch = 1
-    assert tracker.ready_to_update_epoch is False
-    with tracker.pause_updates():
-        tracker.update_epoch(1)
-    assert tracker.ready_to_update_epoch is True
 
 
 def kind_of(compression, tensor: torch.Tensor) -> int:

@@ -1,0 +1,116 @@
+"""How a peer learns of the swarm's progress, and when it waits for the rest of a global step."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hivemind.optim.progress_tracker import ProgressTracker
+from hivemind.utils import ValueWithExpiration, get_dht_time
+
+from tasks.pretraining.collaborative.tracker import HOLD_SECONDS, REPLICAS, SEARCH_SECONDS, PeerTracker
+
+
+class SilentDHT:
+    """Knows nobody."""
+
+    client_mode = False
+    peer_id = SimpleNamespace(to_bytes=lambda: b"peer")
+
+    def __init__(self) -> None:
+        self.searches: list[bool] = []
+
+    def add_validators(self, validators) -> None:
+        pass
+
+    def get(self, key, latest) -> None:
+        self.searches.append(latest)
+
+
+@pytest.fixture
+def tracker() -> PeerTracker:
+    return PeerTracker(dht=SilentDHT(), prefix="run", target_batch_size=100, start=False)
+
+
+def told_by(*peers: dict[str, Any]) -> dict[bytes, Any]:
+    """What the DHT holds of the progress of other peers."""
+    entries = {}
+    for number, peer in enumerate(peers):
+        values = {"epoch": 0, "samples_accumulated": 0, "samples_per_second": 50.0, "client_mode": False, **peer}
+        name = b"other-%d" % number
+        entries[name] = ValueWithExpiration({"peer_id": name, **values}, get_dht_time() + 10)
+    return entries
+
+
+def test_a_step_does_not_end_when_only_its_estimated_end_has_passed(tracker):
+    tracker.global_progress.eta_next_epoch = get_dht_time() - 60
+    tracker.global_progress.samples_accumulated = 99
+    assert ProgressTracker.ready_to_update_epoch.fget(tracker)  # hivemind's would go on
+    assert tracker.ready_to_update_epoch is False
+    tracker.report_local_progress(0, 1)  # this peer's, which is told to itself at once
+    assert tracker.ready_to_update_epoch is True
+
+
+def test_a_step_that_others_have_ended_is_not_taken_alone(tracker):
+    """Nobody is left to average with, so their state is taken over instead."""
+    tracker.global_progress.samples_accumulated = 200
+    assert tracker.ready_to_update_epoch is True
+    tracker.global_progress.epoch = 1
+    assert tracker.ready_to_update_epoch is False
+    with tracker.pause_updates():
+        tracker.update_epoch(1)
+    assert tracker.ready_to_update_epoch is True
+
+
+def hear(tracker: PeerTracker, *peers: dict[str, Any]) -> None:
+    tracker.global_progress = tracker._parse_swarm_progress_data(told_by(*peers))
+
+
+def test_a_peer_waits_for_what_others_end_before_it_could_itself(tracker):
+    """100 sequences are needed; the other computes 50 a second, and told 60 of them just now."""
+    hear(tracker, {"samples_accumulated": 60, "time": get_dht_time()})
+    assert not tracker.rest_is_coming(0.7)
+    assert tracker.rest_is_coming(0.9)
+
+
+def test_what_the_other_has_computed_since_it_told_counts(tracker):
+    hear(tracker, {"samples_accumulated": 60, "time": get_dht_time() - 0.5})
+    assert not tracker.rest_is_coming(0.2)
+    assert tracker.rest_is_coming(0.4)
+
+
+def test_a_peer_that_has_been_silent_for_long_is_not_waited_for(tracker):
+    hear(tracker, {"samples_accumulated": 0, "time": get_dht_time() - 8})
+    assert HOLD_SECONDS == 1
+    assert not tracker.rest_is_coming(0.3)
+
+
+def test_one_that_has_not_told_of_this_step_has_begun_it_with_this_peer(tracker):
+    with tracker.pause_updates():
+        tracker.update_epoch(1)
+    tracker._begun -= 0.5
+    hear(tracker, {"samples_accumulated": 90, "epoch": 0, "time": get_dht_time() - 5, "samples_per_second": 100.0})
+    assert tracker.global_progress.samples_accumulated == 0  # those 90 are of the step before
+    assert not tracker.rest_is_coming(0.4)
+    assert tracker.rest_is_coming(0.6)
+
+
+def test_where_others_have_gone_on_nothing_is_waited_for(tracker):
+    hear(tracker, {"samples_accumulated": 1000, "epoch": 1, "time": get_dht_time()})
+    assert not tracker.rest_is_coming(1.0)
+
+
+def test_a_small_swarm_is_searched_once_a_second_and_a_large_one_always(tracker):
+    tracker.dht.members = REPLICAS
+    tracker.dht._searched = time.monotonic()
+    dht = tracker.dht._dht
+    dht.searches.clear()
+    tracker.dht.get("run_progress", latest=True)
+    tracker.dht._searched -= SEARCH_SECONDS
+    tracker.dht.get("run_progress", latest=True)
+    tracker.dht.get("run_progress", latest=True)
+    hear(tracker, *({"time": get_dht_time()} for _ in range(REPLICAS)))
+    tracker.dht.get("run_progress", latest=True)
+    assert dht.searches == [False, True, False, True]
