@@ -171,6 +171,21 @@ def test_two_peers_share_the_work_and_end_with_the_same_weights(together: Any) -
     assert outcome.record.resolved["precision"] == "fp32"
 
 
+def test_the_demo_as_it_is_has_both_peers_in_most_of_its_steps(packed: Path, tmp_path: Path) -> None:
+    """Its own settings of training, with fewer steps; they are shorter than in the demo, since the model is smaller."""
+    store = shutil.copytree(packed, tmp_path / "store")
+    own = tuple(setting for setting in COLLABORATIVE if not setting.startswith("pretraining."))
+    fewer = ("pretraining.steps=100", "pretraining.warmup_steps=36")
+    options = Options("demo", only="pretrain", set_=(*own, *fewer), store=str(store), workers=2)
+    (outcome,) = run_chain(options, lambda node, work: work(no_progress))
+    ledger = json.loads((outcome.path / "logs" / "ledger.json").read_text(encoding="utf-8"))
+    assert [peer["name"] for peer in ledger["peers"]] == ["peer-0", "peer-1"]
+    assert min(peer["share"] for peer in ledger["peers"]) >= 0.2
+    assert ledger["groups"]["2"] >= 80
+    assert ledger["final"]["distance"] <= 1e-3
+    assert (ledger["end"], ledger["step"], ledger["target_batch"]) == ("target", 100, 64)
+
+
 def test_every_global_step_has_its_line_and_its_whole_batch(together: Any) -> None:
     outcome, _ = together
     steps = steps_of(outcome.path)
