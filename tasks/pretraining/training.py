@@ -23,10 +23,10 @@ import torch
 from tasks.contract import LOGS, Progress, StageError
 from tasks.pretraining.batches import MASKING, Batch, Collator, PackedSplit, ShuffledOrder
 from tasks.pretraining.checkpoints import Checkpoints, step_of
-from tasks.pretraining.objective import losses
-from tasks.pretraining.optimizers import build_optimizer, learning_rate_at
+from tasks.pretraining.optimizers import learning_rate_at
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
+from tasks.pretraining.updates import NotFinite, StepLosses, Update
 from tasks.pretraining.validation import validate
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ class Training:
         self._collator = collator
         self._validation = validation
         self._order = ShuffledOrder(len(train), settings.seed)
-        self._optimizer = build_optimizer(model, settings)
-        self._scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
+        self._update = Update(model, settings, hardware)
         self._checkpoints = Checkpoints(folder)
         self._log = folder / LOGS / "training.jsonl"
         self._standing = Standing()
@@ -104,23 +103,23 @@ class Training:
         while standing.step < settings.steps:
             started = time.perf_counter()
             rate = learning_rate_at(standing.step, settings)
-            mlm, order = self._step(rate)
+            found = self._step(rate)
             standing.step += 1
             standing.seconds += time.perf_counter() - started
             standing.unlogged_steps += 1
-            standing.unlogged_mlm += mlm
-            standing.unlogged_order += order or 0.0
+            standing.unlogged_mlm += found.mlm
+            standing.unlogged_order += found.order or 0.0
             last = standing.step == settings.steps
             validating = last or standing.step % settings.validate_every == 0
             if validating:
                 result = validate(self._model, self._validation, self._hardware)
                 standing.validation_loss, standing.validation_sop_accuracy = result.loss, result.sop_accuracy
             if validating or standing.step % settings.log_every == 0:
-                self._write_log(rate, order is not None, validating)
+                self._write_log(rate, found.order is not None, validating)
             if last or standing.step % settings.checkpoint_every == 0:
                 self._save()
             speed = (standing.step - begun_at) * self._tokens_per_step / (standing.seconds - seconds_before)
-            note = f"loss {mlm + (order or 0.0):.2f}, {speed:,.0f} tokens/s"
+            note = f"loss {found.loss:.2f}, {speed:,.0f} tokens/s"
             progress(standing.step, settings.steps, unit="steps", note=note)
         return standing
 
@@ -128,46 +127,23 @@ class Training:
     def _tokens_per_step(self) -> int:
         return self._settings.batch_size * self._train.sequence_length
 
-    def _step(self, rate: float) -> tuple[float, float | None]:
-        """One optimiser step. Returns the MLM loss, and the SOP loss if there is one, in nats."""
+    def _step(self, rate: float) -> StepLosses:
+        """One optimiser step on the batch of this step."""
         settings, step = self._settings, self._standing.step
         chosen = self._order.at(step * settings.batch_size, settings.batch_size)
         batch = self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, step]))
-        masked = max(1, len(batch.targets))
-        mlm, order = torch.zeros((), device=self._hardware.device), torch.zeros((), device=self._hardware.device)
-        for part in batch.split(settings.accumulation):
-            with self._hardware.autocast():
-                result = losses(self._model, part.to(self._hardware.device))
-            # every part is divided by the whole batch's counts: parts with few masked tokens weigh less
-            loss = result.mlm / masked
-            mlm += loss.detach()
-            if result.order is not None:
-                order_loss = result.order / settings.batch_size
-                order += order_loss.detach()
-                loss = loss + order_loss
-            self._scaler.scale(loss).backward()
-        self._scaler.unscale_(self._optimizer)
-        limit = math.inf if settings.clip_norm is None else settings.clip_norm
-        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), limit)
-        # an infinite gradient is how fp16 finds its scale, so there only the loss tells that something is wrong
-        self._check_finite("loss", float(mlm + order))
-        if not self._scaler.is_enabled():
-            self._check_finite("gradient norm", float(norm))
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        self._optimizer.zero_grad(set_to_none=True)
-        return float(mlm), None if batch.order is None else float(order)
+        try:
+            return self._update(batch, rate)
+        except NotFinite as error:
+            raise StageError(self._explained(error)) from error
 
-    def _check_finite(self, what: str, value: float) -> None:
-        if math.isfinite(value):
-            return
+    def _explained(self, error: NotFinite) -> str:
+        """What a person should know of it."""
         # a checkpoint is known to be good once a step from it was fine, so the newest may not be
         good = [name for name in self._checkpoints.names() if step_of(name) < self._standing.step]
         advice = f"the last good checkpoint is {good[-1]}" if good else "there is no good checkpoint yet"
-        raise StageError(
-            f"pretraining: {what} is {value} at step {self._standing.step + 1}; {advice}; lower "
+        return (
+            f"pretraining: {error} at step {self._standing.step + 1}; {advice}; lower "
             f"pretraining.learning_rate ({self._settings.learning_rate:g}) or warm up for more than "
             f"{self._settings.warmup_steps} steps"
         )
@@ -198,8 +174,7 @@ class Training:
         state = {
             "standing": asdict(self._standing),
             "model": self._model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "scaler": self._scaler.state_dict(),
+            **self._update.state(),
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state() if self._hardware.device.type == "cuda" else None,
         }
@@ -212,8 +187,7 @@ class Training:
         for name, value in state["standing"].items():
             setattr(self._standing, name, value)
         self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._scaler.load_state_dict(state["scaler"])
+        self._update.restore(state)
         torch.set_rng_state(state["random"])
         if state["random_cuda"] is not None and self._hardware.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"])
