@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import logging
 import time
 from pathlib import Path
@@ -248,21 +247,17 @@ class Coordinator:
         Raises:
             StageError: it is above the bound.
         """
-        distances = {
-            (one, other): state.relative_distance(found[one].weights, found[other].weights)
-            for one, other in itertools.combinations(found, 2)
-        }
-        if not distances:
+        if len(found) < 2:
             return None
-        pair = max(distances, key=lambda pair: distances[pair])
-        logger.info("the final weights of %s and %s differ by %.3g", *(names[one] for one in pair), distances[pair])
-        if not distances[pair] <= DISTANCE_BOUND:
+        one, other, distance = state.most_distant(found)
+        logger.info("the final weights of %s and %s differ by %.3g", names[one], names[other], distance)
+        if not distance <= DISTANCE_BOUND:
             raise StageError(
-                f"the final weights of two peers differ by a relative L2 distance of {distances[pair]:.2g}, more "
+                f"the final weights of two peers differ by a relative L2 distance of {distance:.2g}, more "
                 f"than {DISTANCE_BOUND:g}: their last averaging failed; run again to go on from the last checkpoint "
                 f"with a longer pretraining.collaborative.averaging_timeout_seconds, and see {self._logs}"
             )
-        return distances[pair]
+        return distance
 
     @property
     def _logs(self) -> Path:

@@ -8,11 +8,12 @@ have the number, shapes and types that this member's own has, or None; what it i
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,3 +212,13 @@ def relative_distance(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]
     difference = sum(float(torch.sum((a.double() - b.double()) ** 2)) for a, b in zip(one, other, strict=True))
     norm = sum(float(torch.sum(a.double() ** 2)) for a in one)
     return float((difference / norm) ** 0.5) if norm else float(difference > 0)
+
+
+def most_distant(states: Mapping[str, State]) -> tuple[str, str, float]:
+    """Which two of at least two states have weights that differ most, and their distance; NaN counts as farthest."""
+    distances = [
+        (relative_distance(states[one].weights, states[other].weights), one, other)
+        for one, other in itertools.combinations(states, 2)
+    ]
+    distance, one, other = max(distances, key=lambda found: (math.isnan(found[0]), found[0]))
+    return one, other, distance
