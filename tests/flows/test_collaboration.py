@@ -172,7 +172,7 @@ def test_two_peers_share_the_work_and_end_with_the_same_weights(together: Any) -
 
 
 def test_the_demo_as_it_is_has_both_peers_in_most_of_its_steps(packed: Path, tmp_path: Path) -> None:
-    """Its own settings of training, with fewer steps; they are shorter than in the demo, since the model is smaller."""
+    """Its own settings of training and fewer steps, each shorter than in the demo since the model is smaller."""
     store = shutil.copytree(packed, tmp_path / "store")
     own = tuple(setting for setting in COLLABORATIVE if not setting.startswith("pretraining."))
     fewer = ("pretraining.steps=100", "pretraining.warmup_steps=36")

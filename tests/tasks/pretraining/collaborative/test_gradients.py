@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tasks.pretraining.batches import Collator, PackedSplit
-from tasks.pretraining.collaborative.gradients import FIRST_SCALE, LARGEST_SCALE, Computed, Gradients, Sums
 from tasks.pretraining.collaborative.averaging import Round
+from tasks.pretraining.collaborative.gradients import FIRST_SCALE, LARGEST_SCALE, Computed, Gradients, Sums
 from tasks.pretraining.collaborative.sharding import Sharding
 from tasks.pretraining.models import build_model
 from tasks.pretraining.objective import losses
