@@ -18,6 +18,7 @@ import torch
 
 from tasks.contract import UserError
 from tasks.pretraining.settings import MaskingSettings
+from tasks.pretraining.words import Words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -159,8 +160,13 @@ class Collator:
 
     Args:
         tokenizer: its special tokens (the unknown token is one) and padding are never masked.
-        masking: rates; each ordinary token is chosen on its own, so the number of targets varies.
+        masking: rates; each ordinary token, or with whole_words each word, is chosen on its own, so the number of
+            targets varies. What becomes of a chosen token (mask, random, kept) is drawn token by token even where
+            words are chosen whole, as BERT's create_pretraining_data.py and transformers' collator do.
         sentence_order: whether to swap the sentences of half of the pairs.
+
+    Raises:
+        UserError: whole_words with a tokenizer whose words cannot be told from its tokens.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, masking: MaskingSettings, sentence_order: bool):
@@ -170,6 +176,7 @@ class Collator:
         self.is_special = np.zeros(len(tokenizer), dtype=bool)
         self.is_special[tokenizer.all_special_ids] = True
         self._ordinary = np.flatnonzero(~self.is_special)
+        self._words = Words(tokenizer) if masking.whole_words else None
 
     def __call__(self, split: PackedSplit, indices: NDArray[np.int64], generator: np.random.Generator) -> Batch:
         """The batch of these sequences; ``generator`` decides swaps and masking."""
@@ -194,7 +201,10 @@ class Collator:
     def _mask(
         self, ids: NDArray[np.int64], generator: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        chosen = (generator.random(ids.shape, dtype=np.float32) < self._masking.rate) & ~self.is_special[ids]
+        draws = generator.random(ids.shape, dtype=np.float32)
+        if self._words is not None:
+            draws = self._words.shared(draws, ids)
+        chosen = (draws < self._masking.rate) & ~self.is_special[ids]
         positions = np.flatnonzero(chosen)
         targets = ids.reshape(-1)[positions]
         action = generator.random(len(positions), dtype=np.float32)

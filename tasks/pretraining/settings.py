@@ -67,6 +67,7 @@ class MaskingSettings(Settings):
     rate: float = Field(0.15, gt=0, lt=1, description="share of the ordinary tokens that are to be predicted")
     mask: float = Field(0.8, ge=0, le=1, description="share of those that is replaced by the mask token")
     random: float = Field(0.1, ge=0, le=1, description="share of those that is replaced by a random token")
+    whole_words: bool = Field(False, description="choose whole words, by the tokenizer's word ids, not single tokens")
 
     @model_validator(mode="after")
     def _consistent(self) -> MaskingSettings:

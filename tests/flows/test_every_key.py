@@ -27,6 +27,7 @@ from tasks.record import read_record
 from tasks.store import Store
 
 RECIPES = ("demo", "sahajbert", "bert-gaudi", "my-language")
+"""Not sahajbert-xl, which has the keys of sahajbert."""
 
 OWNERS = {
     "name": "report",

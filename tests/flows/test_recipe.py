@@ -23,7 +23,7 @@ def edited(path: Path, old: str, new: str) -> str:
 
 
 def test_builtin_recipes_load_and_make_a_chain() -> None:
-    assert set(builtin_recipes()) == {"demo", "sahajbert", "bert-gaudi", "my-language"}
+    assert set(builtin_recipes()) == {"demo", "sahajbert", "sahajbert-xl", "bert-gaudi", "my-language"}
     for name in builtin_recipes():
         recipe = load_recipe(name)
         assert recipe.name == name
@@ -46,6 +46,20 @@ def test_sahajbert_carries_the_published_settings() -> None:
     assert recipe.evaluation.tasks["ner"].fine_tuning.learning_rate == 1e-5
 
 
+def test_sahajbert_xl_is_the_larger_model_on_the_same_data() -> None:
+    recipe, first = load_recipe("sahajbert-xl"), load_recipe("sahajbert")
+    assert (recipe.corpus, recipe.tokenizer, recipe.packing) == (first.corpus, first.tokenizer, first.packing)
+    wider = {"hidden_size": 2048, "intermediate_size": 8192}
+    assert recipe.model == first.model.model_copy(update=wider)
+    training = recipe.pretraining
+    assert (training.engine, training.objective, training.optimizer) == ("collaborative", "mlm+sop", "lamb")
+    assert (training.steps, training.schedule_length, training.warmup_steps) == (15_625, 15_625, 3125)
+    assert (training.batch_size, training.micro_batch_size, training.learning_rate) == (16_384, 4, 0.005)
+    tasks = recipe.evaluation.tasks
+    assert (tasks["ner"].fine_tuning.learning_rate, tasks["ner"].fine_tuning.max_length) == (3e-5, 256)
+    assert (tasks["topics"].fine_tuning.learning_rate, tasks["topics"].fine_tuning.max_length) == (1e-5, 128)
+
+
 def test_bert_gaudi_carries_the_published_settings() -> None:
     recipe = load_recipe("bert-gaudi")
     training = recipe.pretraining
@@ -55,7 +69,7 @@ def test_bert_gaudi_carries_the_published_settings() -> None:
     assert recipe.packing.sequence_length == 512
 
 
-@pytest.mark.parametrize("name", ["sahajbert", "bert-gaudi"])
+@pytest.mark.parametrize("name", ["sahajbert", "sahajbert-xl", "bert-gaudi"])
 def test_hub_revisions_are_commits(name: str) -> None:
     recipe = load_recipe(name)
     sources = [*recipe.corpus.sources, *(task.source for task in recipe.evaluation.tasks.values())]

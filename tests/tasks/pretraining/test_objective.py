@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -38,3 +41,18 @@ def test_equals_the_full_computation(settings, tokenizer, pairs_folder, architec
     for name, weight in model.named_parameters():
         if weight.grad is not None:
             torch.testing.assert_close(weight.grad, expected[name], rtol=1e-4, atol=1e-6)
+
+
+def test_the_segments_reach_the_model_whatever_the_tokenizer_returns(settings, tokenizer, pairs_folder):
+    """transformers 5 leaves token_type_ids out of what a tokenizer returns, unless the tokenizer's file names them."""
+    silent = copy.copy(tokenizer)
+    silent.model_input_names = ["input_ids", "attention_mask"]
+    assert "token_type_ids" not in silent("w1", "w2")
+    model = build_model(settings("albert").model, silent, "mlm+sop", seed=0).eval()
+    collator = Collator(silent, MaskingSettings(), sentence_order=True)
+    batch = collator(PackedSplit(pairs_folder, "train"), np.arange(16), np.random.default_rng(0))
+    assert batch.token_type_ids.unique().tolist() == [0, 1]
+    with torch.no_grad():
+        given, left_out = losses(model, batch), losses(model, replace(batch, token_type_ids=None))
+    assert abs(float(given.order - left_out.order)) > 1e-4
+    assert abs(float(given.mlm - left_out.mlm)) > 1e-3
