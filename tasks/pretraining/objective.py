@@ -26,6 +26,8 @@ class Losses:
 
     mlm: torch.Tensor
     """Sum of the negative log-likelihoods at the masked positions, in nats."""
+    correct: torch.Tensor | None
+    """At how many of them the likeliest token is the right one; None in training, which would pay for looking."""
     order: torch.Tensor | None
     """Sum of the negative log-likelihoods of the sentences' order, in nats; None without SOP."""
     order_correct: torch.Tensor | None
@@ -39,9 +41,11 @@ def losses(model: PreTrainedModel, batch: Batch) -> Losses:
     )
     states = hidden[0]
     masked = states.reshape(-1, states.shape[-1])[batch.positions]
-    mlm = cross_entropy(vocabulary_head(model)(masked).float(), batch.targets, reduction="sum")
+    predicted = vocabulary_head(model)(masked).float()
+    mlm = cross_entropy(predicted, batch.targets, reduction="sum")
+    correct = None if torch.is_grad_enabled() else (predicted.argmax(-1) == batch.targets).sum()
     if batch.order is None:
-        return Losses(mlm, None, None)
+        return Losses(mlm, correct, None, None)
     logits = model.sop_classifier(hidden[1]).float()
     order = cross_entropy(logits, batch.order, reduction="sum")
-    return Losses(mlm, order, (logits.argmax(-1) == batch.order).sum())
+    return Losses(mlm, correct, order, (logits.argmax(-1) == batch.order).sum())

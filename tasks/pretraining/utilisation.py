@@ -2,11 +2,13 @@
 
 As defined by Chowdhery et al. 2022 (PaLM, section 4.1 and appendix B): the operations that the model needs, over
 those that the hardware could do in the same time. Work that is only repeated or thrown away does not count, so the
-figure compares implementations.
+figure compares implementations. And the memory that they take.
 """
 
 from __future__ import annotations
 
+import resource
+import sys
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,11 +38,11 @@ entry all of whose words are in the name counts; the plain names stand for the S
 def flops_per_token(model: ModelSettings, vocabulary: int, length: int, masked: float) -> float:
     """Floating-point operations that training takes for one token of a sequence, forward and backward.
 
-    Six for each weight of a matrix product and token: a multiplication and an addition forward, twice as many backward
-    (Kaplan et al. 2020, section 2.1). ALBERT's layers share their weights, and each of them is computed. Attention adds
-    ``12 * layers * hidden_size * length`` for the products of queries with keys and of weights with values (PaLM,
-    appendix B). The vocabulary head runs at the masked positions only. Not counted: the pooler and sentence order, one
-    token a sequence, and all that is no matrix product.
+    Six for each weight of a matrix product and token: a multiplication and an addition forward, twice as many
+    backward (Kaplan et al. 2020, section 2.1). ALBERT's layers share their weights, and each of them is computed.
+    Attention adds ``12 * layers * hidden_size * length`` for the products of queries with keys and of weights with
+    values (PaLM, appendix B). The vocabulary head runs at the masked positions only. Not counted: the pooler and
+    sentence order, one token a sequence, and all that is no matrix product.
 
     Args:
         model: its shape.
@@ -77,3 +79,11 @@ def published_peak(gpu: str, precision: str) -> float | None:
     if "MIG" in words:
         return None
     return next((peaks.get(precision) for name, peaks in PEAKS if words.issuperset(name.split())), None)
+
+
+def peak_memory(hardware: Hardware) -> int:
+    """Most memory in bytes that this process, or torch on the GPU, has held."""
+    if hardware.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(hardware.device)
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
