@@ -7,60 +7,33 @@ functions of the step and of how many batches were skipped, which is in the chec
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from tasks.contract import LOGS, Progress, StageError
+from tasks.contract import Progress, StageError
 from tasks.pretraining.batches import MASKING, Batch, Collator, PackedSplit, ShuffledOrder
 from tasks.pretraining.checkpoints import Checkpoints, name_of, step_of
 from tasks.pretraining.divergence import MAX_ROLL_BACKS, Diverged, SpikeWatch
 from tasks.pretraining.optimizers import learning_rate_at
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
+from tasks.pretraining.standing import Standing
+from tasks.pretraining.training_log import TrainingLog
 from tasks.pretraining.updates import NotFinite, StepLosses, Update
-from tasks.pretraining.utilisation import peak_memory
-from tasks.pretraining.validation import perplexity, validate
+from tasks.pretraining.validation import validate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Standing:
-    """How far a training is; part of every checkpoint."""
-
-    step: int = 0
-    skipped: int = 0
-    """Batches that were left out by going back to a checkpoint; the next batch is number step + skipped."""
-    roll_backs: int = 0
-    """How often that was."""
-    returned_to: int | None = None
-    """The checkpoint of the last time."""
-    seconds: float = 0.0
-    """Spent in steps, over all runs of this training; validation and checkpoints do not count."""
-    unlogged_steps: int = 0
-    """Steps since the last line of the log; the next line gives the means over them."""
-    unlogged_mlm: float = 0.0
-    unlogged_order: float = 0.0
-    unlogged_seconds: float = 0.0
-    train_loss: float = math.nan
-    """The last logged loss."""
-    validation_loss: float = math.nan
-    masked_accuracy: float = math.nan
-    validation_sop_accuracy: float | None = None
 
 
 class Training:
@@ -100,9 +73,7 @@ class Training:
         self._update = Update(model, settings, hardware)
         self._checkpoints = Checkpoints(folder)
         self._spikes = SpikeWatch(settings.spike_nats, settings.spike_steps)
-        self._full_speed = full_speed
-        self._report = report
-        self._log = folder / LOGS / "training.jsonl"
+        self._log = TrainingLog(folder, self._tokens_per_step, full_speed, hardware, report)
         self._standing = Standing()
 
     def run(self, progress: Progress) -> Standing:
@@ -114,7 +85,7 @@ class Training:
         settings, standing = self._settings, self._standing
         torch.manual_seed(settings.seed)
         self._restore()
-        truncate_log(self._log, standing.step)
+        self._log.truncate(standing.step)
         self._model.train()
         begun_at, seconds_before = standing.step, standing.seconds
         progress(standing.step, settings.steps, unit="steps")
@@ -141,7 +112,7 @@ class Training:
                 standing.validation_loss, standing.masked_accuracy = result.loss, result.masked_accuracy
                 standing.validation_sop_accuracy = result.sop_accuracy
             if validating or standing.step % settings.log_every == 0:
-                self._write_log(rate, found.order is not None, validating)
+                self._log.write(standing, rate, found.order is not None, validating)
             # none while a spike may be coming: of the two that are kept, one is to be from before it
             if last or (standing.step % settings.checkpoint_every == 0 and not self._spikes.above):
                 self._save()
@@ -153,10 +124,13 @@ class Training:
     def _tokens_per_step(self) -> int:
         return self._settings.batch_size * self._train.sequence_length
 
+    @property
+    def _next_batch(self) -> int:
+        return self._standing.step + self._standing.skipped
+
     def _step(self, rate: float) -> StepLosses:
         """One optimiser step on the next batch; raises Diverged."""
-        settings, standing = self._settings, self._standing
-        number = standing.step + standing.skipped
+        settings, standing, number = self._settings, self._standing, self._next_batch
         chosen = self._order.at(number * settings.batch_size, settings.batch_size)
         batch = self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, number]))
         try:
@@ -175,24 +149,28 @@ class Training:
             StageError: the settings do not allow it, there is none, or it was done too often.
         """
         standing = self._standing
+        self._leave_only_good(error)
+        diverged_at, roll_backs, unseen = standing.step, standing.roll_backs + 1, self._next_batch + 1
+        self._restore()
+        standing.skipped, standing.roll_backs = unseen - standing.step, roll_backs
+        standing.returned_to = standing.step
+        self._log.truncate(standing.step)
+        self._save()
+        logger.warning(
+            "%s at step %d: back to step %d, without the batches since then (roll-back %d of at most %d)",
+            *(error, diverged_at + 1, standing.step, roll_backs, MAX_ROLL_BACKS),
+        )
+
+    def _leave_only_good(self, error: Diverged) -> None:
+        """Deletes the checkpoints that may hold what ruined the training; raises StageError as :meth:`_roll_back`."""
+        standing = self._standing
         # a checkpoint is known to be good once a step from it was fine, so the newest may not be
         saved = [step_of(name) for name in self._checkpoints.names()]
         good = [step for step in saved if step < error.first_step or step == standing.returned_to]
         often = standing.roll_backs == MAX_ROLL_BACKS
         if self._settings.on_divergence == "stop" or not good or often:
             raise StageError(self._explained(error, good, often)) from error
-        diverged_at, roll_backs = standing.step, standing.roll_backs + 1
-        unseen = standing.step + standing.skipped + 1
         self._checkpoints.remove_after(good[-1])
-        self._restore()
-        standing.skipped, standing.roll_backs = unseen - standing.step, roll_backs
-        standing.returned_to = standing.step
-        truncate_log(self._log, standing.step)
-        self._save()
-        logger.warning(
-            "%s at step %d: back to step %d, without the batches since then (roll-back %d of at most %d)",
-            *(error, diverged_at + 1, standing.step, roll_backs, MAX_ROLL_BACKS),
-        )
 
     def _explained(self, error: Diverged, good: list[int], often: bool) -> str:
         """What a person should know of it."""
@@ -211,36 +189,6 @@ class Training:
         validation = self._standing.validation_loss
         validated = "" if math.isnan(validation) else f", validation {validation:.2f}"
         return f"loss {found.loss:.2f}{parts}{validated}, {speed:,.0f} tokens/s"
-
-    def _write_log(self, rate: float, has_order: bool, validated: bool) -> None:
-        standing = self._standing
-        mlm = standing.unlogged_mlm / standing.unlogged_steps
-        order = standing.unlogged_order / standing.unlogged_steps if has_order else None
-        standing.train_loss = mlm + (order or 0.0)
-        speed = standing.unlogged_steps * self._tokens_per_step / standing.unlogged_seconds
-        standing.unlogged_steps, standing.unlogged_seconds = 0, 0.0
-        standing.unlogged_mlm, standing.unlogged_order = 0.0, 0.0
-        line: dict[str, Any] = {
-            "step": standing.step,
-            "loss": standing.train_loss,
-            "mlm_loss": mlm,
-            "sop_loss": order,
-            "learning_rate": rate,
-            "tokens": standing.step * self._tokens_per_step,
-            "seconds": round(standing.seconds, 3),
-            "tokens_per_second": round(speed, 1),
-            "flop_utilisation": None if self._full_speed is None else round(speed / self._full_speed, 4),
-            "peak_memory_bytes": peak_memory(self._hardware),
-        }
-        if validated:
-            line["validation_loss"] = standing.validation_loss
-            line["perplexity"] = perplexity(standing.validation_loss)
-            line["masked_accuracy"] = standing.masked_accuracy
-            line["validation_sop_accuracy"] = standing.validation_sop_accuracy
-            logger.info("step %d: loss %.3f, validation %.3f", standing.step, mlm, standing.validation_loss)
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        self._report(line)
 
     def _save(self) -> None:
         state = {
@@ -266,17 +214,3 @@ class Training:
         if state["random_cuda"] is not None and self._hardware.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"])
         logger.info("continuing after step %d", self._standing.step)
-
-
-def truncate_log(log: Path, step: int) -> None:
-    """Drops the lines after ``step``, which a killed run wrote beyond its checkpoint, and a half-written one."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    kept = []
-    # not splitlines: a text in a line may hold one of the separators that only Unicode knows
-    for line in log.read_text(encoding="utf-8").split("\n") if log.exists() else []:
-        with contextlib.suppress(json.JSONDecodeError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    building = log.with_suffix(".building")
-    building.write_text("".join(kept), encoding="utf-8")
-    os.replace(building, log)

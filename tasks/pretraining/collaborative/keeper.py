@@ -21,7 +21,7 @@ from tasks.pretraining.models import build_model, count_parameters
 from tasks.pretraining.optimizers import build_optimizer, fill_state
 from tasks.pretraining.precision import choose_member_hardware
 from tasks.pretraining.settings import MaskingSettings
-from tasks.pretraining.training import truncate_log
+from tasks.pretraining.training_log import truncate_log
 from tasks.pretraining.validation import (
     PLATEAU_MARGIN,
     Validation,

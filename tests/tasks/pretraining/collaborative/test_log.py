@@ -13,7 +13,7 @@ from tasks.pretraining.collaborative.log import PATIENCE, StepLog, ledger, steps
 from tasks.pretraining.collaborative.records import PeerRecord, StepEntry
 from tasks.pretraining.collaborative.sharding import Taken
 from tasks.pretraining.settings import PretrainingSettings
-from tasks.pretraining.training import truncate_log
+from tasks.pretraining.training_log import truncate_log
 from tasks.pretraining.validation import Validation
 
 LENGTH = 128
