@@ -167,6 +167,10 @@ def ruin_batches(monkeypatch: pytest.MonkeyPatch, bad: Collection[int], more: fl
     return seen
 
 
+class Interrupted(Exception):
+    """Ends a training from its progress callback."""
+
+
 def weights_of(folder: Path) -> bytes:
     return (folder / "checkpoint/model.safetensors").read_bytes()
 
@@ -192,9 +196,6 @@ def test_going_back_leaves_out_the_batches_since_the_last_good_checkpoint(
     assert all(math.isfinite(line["loss"]) for line in log_of(tmp_path / "whole"))
 
     # interrupted after going back, and continued: the same bits
-    class Interrupted(Exception):
-        pass
-
     def interrupt(done, total, **_):
         if len(seen) == len(trained_on) - 1:
             raise Interrupted
@@ -223,18 +224,25 @@ def test_what_diverges_again_and_again_ends(settings, tokenizer_folder, pack_fol
 
 def test_a_spike_is_a_divergence(settings, tokenizer_folder, pack_folder, tmp_path, monkeypatch):
     inputs = {"tokenizer": tokenizer_folder, "pack": pack_folder}
-    common = {"steps": 120, "checkpoint_every": 37, "spike_steps": 3}
+    common = {"steps": 120, "checkpoint_every": 2, "spike_steps": 3}
     seen = ruin_batches(monkeypatch, {110, 111, 112}, 2.5)
-    # no checkpoint was taken at step 111, in the middle of it
+
+    def interrupt(done, total, **_):
+        if done == 105:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run(settings(**common), inputs, tmp_path / "stop", interrupt)
+    # what was before the interruption counts, and no checkpoint is from the middle of the spike
     with pytest.raises(
-        StageError, match=r"loss is .*, a spike that began at step 111, at step 113; .* is step-000074; lower"
+        StageError, match=r"loss is .*, a spike that began at step 111, at step 113; .* is step-000108; lower"
     ):
         run(settings(**common), inputs, tmp_path / "stop", no_progress)
     seen.clear()
     assert (
         run(settings(on_divergence="roll-back", **common), inputs, tmp_path / "back", no_progress)["roll_backs"] == 1
     )
-    assert seen == [*range(113), *range(113, 113 + 120 - 74)]
+    assert seen == [*range(113), *range(113, 113 + 120 - 108)]
     for harmless in ({"spike_nats": None, "steps": 120}, {**common, "spike_steps": 4}, {**common, "spike_nats": 3.0}):
         assert run(settings(**harmless), inputs, tmp_path / str(harmless), no_progress)["roll_backs"] == 0
 
