@@ -26,12 +26,12 @@ class Losses:
 
     mlm: torch.Tensor
     """Sum of the negative log-likelihoods at the masked positions, in nats."""
-    correct: torch.Tensor | None
-    """At how many of them the likeliest token is the right one; None in training, which would pay for looking."""
     order: torch.Tensor | None
     """Sum of the negative log-likelihoods of the sentences' order, in nats; None without SOP."""
     order_correct: torch.Tensor | None
     """How many orders were recognised; None without SOP."""
+    correct: torch.Tensor | None = None
+    """At how many of the masked positions the likeliest token is right; None in training, which would pay for it."""
 
 
 def losses(model: PreTrainedModel, batch: Batch) -> Losses:
@@ -45,7 +45,7 @@ def losses(model: PreTrainedModel, batch: Batch) -> Losses:
     mlm = cross_entropy(predicted, batch.targets, reduction="sum")
     correct = None if torch.is_grad_enabled() else (predicted.argmax(-1) == batch.targets).sum()
     if batch.order is None:
-        return Losses(mlm, correct, None, None)
+        return Losses(mlm, None, None, correct)
     logits = model.sop_classifier(hidden[1]).float()
     order = cross_entropy(logits, batch.order, reduction="sum")
-    return Losses(mlm, correct, order, (logits.argmax(-1) == batch.order).sum())
+    return Losses(mlm, order, (logits.argmax(-1) == batch.order).sum(), correct)
