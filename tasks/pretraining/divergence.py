@@ -6,8 +6,8 @@ import statistics
 from typing import Any
 
 WINDOW = 100
-"""Steps whose median a step's loss is compared with. It stays among the losses before a spike as long as
-the spike has fewer than half as many steps, hence the limit of ``spike_steps``."""
+"""Steps with whose median a step's loss is compared. The median stays one of the losses before the spike as long as
+fewer than half of the steps are in it, hence the limit of ``spike_steps``."""
 
 MAX_ROLL_BACKS = 3
 """In one training. What diverges more often does not for the sake of a few batches."""
@@ -30,8 +30,8 @@ class SpikeWatch:
     """Looks at the loss of every step.
 
     A spike is ``steps`` losses in a row of which each is by more than ``nats`` above the median of the :data:`WINDOW`
-    losses before it. Nothing is one in the first :data:`WINDOW` steps, in which the loss may do what it likes, nor is
-    a batch that is hard: the median of a training falls by a few nats over all of it, and does not rise.
+    losses before it. There is none in the first :data:`WINDOW` steps, in which the loss may do what it likes, and one
+    hard batch is none.
 
     Args:
         nats: the margin; None: there are no spikes.
