@@ -1,4 +1,4 @@
-"""The report's drawings as inline SVG: strips of seed scores, and the loss curve.
+"""The report's drawings as inline SVG: strips of seed scores, and the curves of pretraining.
 
 Colours come from the page's style sheet through classes, so one drawing serves light, dark and print. Every drawing
 that carries content has a title and a description for screen readers; the figures themselves stand beside it as text.
@@ -124,25 +124,13 @@ def loss_chart(facts: PretrainingFacts) -> Markup:
     low, high = max(0.0, min(losses) - 0.08 * span), max(losses) + 0.08 * span
     last = max(step for step, _ in training + validation)
 
-    def x(step: float) -> float:
-        return _LEFT + step / last * (_CHART_WIDTH - _LEFT - _RIGHT)
-
-    def y(loss: float) -> float:
-        return _CHART_HEIGHT - _BOTTOM - (loss - low) / (high - low) * (_CHART_HEIGHT - _TOP - _BOTTOM)
-
-    def path(points: Sequence[tuple[int, float]]) -> str:
-        return "M" + "L".join(f"{x(step):.1f} {y(loss):.1f}" for step, loss in points)
-
-    parts = [*_grid(low, high, last, x, y)]
+    x, y = _places(low, high, last)
+    parts = [*_grid("nats per masked token", low, high, last)]
     if entropy is not None:
         parts.append(f'<path class="entropy" d="M{_LEFT} {y(entropy):.1f}H{_CHART_WIDTH - _RIGHT}"/>')
     if training:
-        parts.append(f'<path class="training" d="{path(training)}"/>')
-    if validation:
-        parts.append(f'<path class="validation" d="{path(validation)}"/>')
-        # Beyond some forty validations the dots would only thicken the line.
-        shown = validation if len(validation) <= 40 else validation[-1:]
-        parts += [f'<circle class="dot" cx="{x(step):.1f}" cy="{y(loss):.1f}" r="2.4"/>' for step, loss in shown]
+        parts.append(f'<path class="training" d="{_path(training, x, y)}"/>')
+    parts += _validations(validation, x, y)
     if entropy is not None:
         parts.append(
             f'<text class="halo" x="{_CHART_WIDTH - _RIGHT}" y="{y(entropy) - 5:.1f}" text-anchor="end">'
@@ -156,8 +144,61 @@ def loss_chart(facts: PretrainingFacts) -> Markup:
     )
 
 
-def _grid(low: float, high: float, last: int, x: _Place, y: _Place) -> list[str]:
-    parts = ['<text x="0" y="10">nats per masked token</text>']
+def accuracy_chart(facts: PretrainingFacts) -> Markup:
+    """Share of the held-out masked tokens that were guessed right, over steps.
+
+    Returns the empty string when it was not logged.
+    """
+    points = [
+        (point.step, 100 * point.masked_accuracy)
+        for point in facts.validation_curve
+        if point.masked_accuracy is not None
+    ]
+    if not points:
+        return Markup("")
+    high, last = max(1.0, 1.08 * max(accuracy for _, accuracy in points)), points[-1][0]
+    parts = [
+        *_grid("per cent of the masked tokens", 0.0, high, last),
+        *_validations(points, *_places(0.0, high, last)),
+    ]
+    (first_step, first), (last_step, at_end) = points[0], points[-1]
+    return Markup(
+        f'<svg class="chart" viewBox="0 0 {_CHART_WIDTH} {_CHART_HEIGHT}" role="img" '
+        'aria-labelledby="accuracy-title accuracy-description">'
+        '<title id="accuracy-title">Masked tokens guessed right over pretraining steps</title>'
+        f'<desc id="accuracy-description">From {first:.1f} per cent at step {first_step:,} to {at_end:.1f} per cent '
+        f"at step {last_step:,}.</desc>{''.join(parts)}</svg>"
+    )
+
+
+def _places(low: float, high: float, last: int) -> tuple[_Place, _Place]:
+    """Where a step, and a value between ``low`` and ``high``, lie in the chart."""
+
+    def x(step: float) -> float:
+        return _LEFT + step / last * (_CHART_WIDTH - _LEFT - _RIGHT)
+
+    def y(value: float) -> float:
+        return _CHART_HEIGHT - _BOTTOM - (value - low) / (high - low) * (_CHART_HEIGHT - _TOP - _BOTTOM)
+
+    return x, y
+
+
+def _path(points: Sequence[tuple[int, float]], x: _Place, y: _Place) -> str:
+    return "M" + "L".join(f"{x(step):.1f} {y(value):.1f}" for step, value in points)
+
+
+def _validations(points: Sequence[tuple[int, float]], x: _Place, y: _Place) -> list[str]:
+    if not points:
+        return []
+    # Beyond some forty validations the dots would only thicken the line.
+    shown = points if len(points) <= 40 else points[-1:]
+    dots = [f'<circle class="dot" cx="{x(step):.1f}" cy="{y(value):.1f}" r="2.4"/>' for step, value in shown]
+    return [f'<path class="validation" d="{_path(points, x, y)}"/>', *dots]
+
+
+def _grid(unit: str, low: float, high: float, last: int) -> list[str]:
+    x, y = _places(low, high, last)
+    parts = [f'<text x="0" y="10">{unit}</text>']
     for tick in nice_ticks(low, high, 5):
         parts.append(
             f'<line class="rule" x1="{_LEFT}" x2="{_CHART_WIDTH - _RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'

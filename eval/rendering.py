@@ -14,7 +14,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from eval.charts import loss_chart
+from eval.charts import accuracy_chart, loss_chart
 from eval.report_peers import peers_view
 from eval.report_schema import Report
 from eval.report_scores import run_facts, task_view
@@ -38,7 +38,9 @@ def to_html(report: Report) -> str:
     environment = Environment(autoescape=True, **_options())
     environment.filters["linked"] = linked
     return environment.get_template("report.html.j2").render(
-        _content(report), loss_chart=loss_chart(report.pretraining)
+        _content(report),
+        loss_chart=loss_chart(report.pretraining),
+        accuracy_chart=accuracy_chart(report.pretraining),
     )
 
 

@@ -87,6 +87,8 @@ class ValidationPoint(_Facts):
 
     step: int
     validation_loss: float | None
+    masked_accuracy: float | None = None
+    """Share of the held-out masked tokens that were guessed right."""
     validation_sop_accuracy: float | None = None
 
 

@@ -75,16 +75,18 @@ def loss_table(facts: PretrainingFacts) -> Table | None:
         return None
     if len(points) > _LOSS_ROWS:
         points = tuple(points[round(i * (len(points) - 1) / (_LOSS_ROWS - 1))] for i in range(_LOSS_ROWS))
-    with_sop = any(point.validation_sop_accuracy is not None for point in points)
+    accuracies = {
+        "masked tokens guessed right, per cent": [point.masked_accuracy for point in points],
+        "sentence order accuracy, per cent": [point.validation_sop_accuracy for point in points],
+    }
+    shown = {title: column for title, column in accuracies.items() if any(value is not None for value in column)}
     rows = []
-    for point in points:
-        row = [f"{point.step:,}", _figure(point.validation_loss, 3)]
-        if with_sop:
-            accuracy = point.validation_sop_accuracy
-            row.append("not recorded" if accuracy is None else per_cent(accuracy))
-        rows.append(tuple(row))
-    titles = ["step", "validation loss, nats per masked token"] + ["sentence order accuracy, per cent"] * with_sop
-    return make_table("validations", "Validation during pretraining", titles, "lrr"[: len(titles)], rows)
+    for number, point in enumerate(points):
+        found = [column[number] for column in shown.values()]
+        cells = ["not recorded" if accuracy is None else per_cent(accuracy) for accuracy in found]
+        rows.append((f"{point.step:,}", _figure(point.validation_loss, 3), *cells))
+    titles = ["step", "validation loss, nats per masked token", *shown]
+    return make_table("validations", "Validation during pretraining", titles, "lrrr"[: len(titles)], rows)
 
 
 def tokenizer_table(facts: TokenizerFacts) -> Table:

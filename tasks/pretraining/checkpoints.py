@@ -25,6 +25,11 @@ def step_of(name: str) -> int:
     return int(name.removeprefix(PREFIX))
 
 
+def name_of(step: int) -> str:
+    """The name of the checkpoint after ``step``."""
+    return f"{PREFIX}{step:06d}"
+
+
 class Checkpoints:
     """The checkpoints ``scratch/checkpoints/step-000123/state.pt`` of one training.
 
@@ -43,7 +48,7 @@ class Checkpoints:
 
     def save(self, step: int, state: dict[str, Any]) -> None:
         """Writes a checkpoint, durably and at once or not at all; deletes those before the last two."""
-        name = f"{PREFIX}{step:06d}"
+        name = name_of(step)
         building = self._folder / f"building-{name}"
         building.mkdir(exist_ok=True)
         torch.save(state, building / "state.pt")
@@ -51,9 +56,15 @@ class Checkpoints:
         for old in self.names()[:-KEPT]:
             self._parts.remove(old)
 
+    def remove_after(self, step: int) -> None:
+        """Deletes the checkpoints after ``step``."""
+        for name in reversed(self.names()):
+            if step_of(name) > step:
+                self._parts.remove(name)
+
     def file(self, step: int) -> Path:
         """The file of the checkpoint after ``step``."""
-        return self._folder / f"{PREFIX}{step:06d}" / "state.pt"
+        return self._folder / name_of(step) / "state.pt"
 
     def newest(self) -> dict[str, Any] | None:
         """State of the newest checkpoint that can be read, on the CPU; None if there is none.

@@ -1,4 +1,4 @@
-"""Which engine can run here. Asked by ``plan`` already, so nothing heavy is imported."""
+"""Which engine can run here. Asked by ``plan`` already, so nothing heavy is imported unless the settings need it."""
 
 from __future__ import annotations
 
@@ -29,4 +29,9 @@ def check_engine(settings: PretrainSettings) -> str | None:
             return "pretraining.device: cuda, but this machine has no GPU; --set pretraining.device=auto"
         if asked.precision == "fp16" and asked.engine == "local":
             return "pretraining.precision: fp16 needs a GPU, and there is none; --set pretraining.precision=auto"
+    if asked.report_to:
+        # heavy, but who asks for it should hear before the corpus is read that a library is missing
+        from tasks.pretraining.reporting import reporting_problem
+
+        return reporting_problem(asked.report_to)
     return None

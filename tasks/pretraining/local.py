@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import resource
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +11,15 @@ import torch
 from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from tasks.contract import Progress, UserError
+from tasks.contract import LOGS, Progress, UserError
 from tasks.pretraining.batches import Collator, PackedSplit
 from tasks.pretraining.models import build_model, count_parameters
-from tasks.pretraining.precision import Hardware, choose_hardware
+from tasks.pretraining.precision import choose_hardware
+from tasks.pretraining.reporting import Reporter
 from tasks.pretraining.settings import MaskingSettings, PretrainSettings
 from tasks.pretraining.training import Training
-from tasks.pretraining.validation import PLATEAU_MARGIN, unigram_entropy, validation_batches
+from tasks.pretraining.utilisation import flops_per_token, peak_flops, peak_memory
+from tasks.pretraining.validation import PLATEAU_MARGIN, perplexity, unigram_entropy, validation_batches
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -54,24 +54,34 @@ def pretrain(
         "unigram entropy %.3f nats: a model above it minus %.1f has learnt no context", entropy, PLATEAU_MARGIN
     )
 
-    standing = Training(model, asked, hardware, train, collator, validation, folder).run(progress)
+    peak = peak_flops(hardware, asked.peak_tflops)
+    per_token = flops_per_token(settings.model, len(tokenizer), train.sequence_length, asked.masking.rate)
+    full_speed = None if peak is None else peak / per_token
+    with Reporter(settings, model, folder, folder / LOGS) as report:
+        training = Training(model, asked, hardware, train, collator, validation, folder, full_speed, report)
+        standing = training.run(progress)
     save_checkpoint(model, tokenizer_folder, folder / "checkpoint")
 
     samples = standing.step * asked.batch_size
     tokens = samples * train.sequence_length
+    speed = tokens / standing.seconds
     return {
         "steps": standing.step,
         "samples": samples,
         "tokens": tokens,
         "parameters": parameters,
         "seconds_training": round(standing.seconds, 3),
-        "tokens_per_second": round(tokens / standing.seconds, 1),
+        "tokens_per_second": round(speed, 1),
+        "flop_utilisation": None if full_speed is None else round(speed / full_speed, 4),
         "train_loss": standing.train_loss,
         "validation_loss": standing.validation_loss,
+        "perplexity": perplexity(standing.validation_loss),
+        "masked_accuracy": standing.masked_accuracy,
         "validation_sop_accuracy": standing.validation_sop_accuracy,
         "unigram_entropy": entropy,
         "left_plateau": standing.validation_loss < entropy - PLATEAU_MARGIN,
-        "peak_memory_bytes": _peak_memory(hardware),
+        "roll_backs": standing.roll_backs,
+        "peak_memory_bytes": peak_memory(hardware),
         "resolved": {
             "precision": hardware.precision,
             "precision_reason": hardware.reason,
@@ -101,11 +111,3 @@ def check_data(settings: PretrainSettings, train: PackedSplit) -> None:
         )
     if settings.pretraining.objective == "mlm+sop" and not train.has_pairs:
         raise UserError("pretraining.objective: mlm+sop needs pairs of sentences; set packing.mode to sentence-pairs")
-
-
-def _peak_memory(hardware: Hardware) -> int:
-    """Most memory in bytes that this process, or torch on the GPU, has held."""
-    if hardware.device.type == "cuda":
-        return torch.cuda.max_memory_allocated(hardware.device)
-    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, KiB elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -30,6 +30,8 @@ class Losses:
     """Sum of the negative log-likelihoods of the sentences' order, in nats; None without SOP."""
     order_correct: torch.Tensor | None
     """How many orders were recognised; None without SOP."""
+    correct: torch.Tensor | None = None
+    """At how many of the masked positions the likeliest token is right; None in training, which would pay for it."""
 
 
 def losses(model: PreTrainedModel, batch: Batch) -> Losses:
@@ -39,9 +41,11 @@ def losses(model: PreTrainedModel, batch: Batch) -> Losses:
     )
     states = hidden[0]
     masked = states.reshape(-1, states.shape[-1])[batch.positions]
-    mlm = cross_entropy(vocabulary_head(model)(masked).float(), batch.targets, reduction="sum")
+    predicted = vocabulary_head(model)(masked).float()
+    mlm = cross_entropy(predicted, batch.targets, reduction="sum")
+    correct = None if torch.is_grad_enabled() else (predicted.argmax(-1) == batch.targets).sum()
     if batch.order is None:
-        return Losses(mlm, None, None)
+        return Losses(mlm, None, None, correct)
     logits = model.sop_classifier(hidden[1]).float()
     order = cross_entropy(logits, batch.order, reduction="sum")
-    return Losses(mlm, order, (logits.argmax(-1) == batch.order).sum())
+    return Losses(mlm, order, (logits.argmax(-1) == batch.order).sum(), correct)

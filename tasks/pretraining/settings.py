@@ -28,6 +28,13 @@ LAMB_CLAMP = 10_000.0
 """Upper limit of a weight's norm in LAMB's trust ratio, as in torch_optimizer 0.3.0 and sahajBERT."""
 
 
+SPIKE_STEPS = 10
+"""Default of ``spike_steps``."""
+
+LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops")
+"""Settings of pretraining that the other engines do not know."""
+
+
 class ModelSettings(Settings):
     """Shape of the model. What is not here (activation, norms) follows the architecture's published form."""
 
@@ -179,6 +186,18 @@ class PretrainingSettings(Settings):
         "auto", description="of the matrix products; weights stay fp32; auto takes bf16 where the hardware has it"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one")
+    on_divergence: Literal["stop", "roll-back"] = Field(
+        "stop",
+        description="when the loss is not finite or spikes; roll-back goes on from the last good checkpoint without "
+        "the batches since then, up to three times in a training",
+    )
+    spike_nats: float | None = Field(
+        2.0,
+        gt=0,
+        description="a spike: the loss of spike_steps successive steps is each by more than this above the median of "
+        "the 100 steps before that step; null: only a loss that is not finite is a divergence",
+    )
+    spike_steps: int = Field(SPIKE_STEPS, gt=0, le=50, description="steps in a row that are a spike")
     seed: int = Field(42, ge=0, lt=2**32, description="of initial weights, order, masking and dropout")
     validate_every: int = Field(
         500, gt=0, le=MAX_STEPS, description="steps between two validations; one more at the end"
@@ -191,6 +210,15 @@ class PretrainingSettings(Settings):
     )
     checkpoint_every: Annotated[int, EXECUTION] = Field(
         500, gt=0, le=MAX_STEPS, description="steps between two checkpoints"
+    )
+    report_to: Annotated[tuple[str, ...], EXECUTION] = Field(
+        (), description="transformers' integrations that get the log too: tensorboard, wandb, trackio, mlflow, ..."
+    )
+    peak_tflops: Annotated[float | None, EXECUTION] = Field(
+        None,
+        gt=0,
+        le=1e9,
+        description="the device's peak at its precision, for the FLOP utilisation; null: known for some GPUs only",
     )
     collaborative: CollaborativeSettings = Field(
         default_factory=CollaborativeSettings, description="used by engine collaborative"
@@ -214,6 +242,14 @@ class PretrainingSettings(Settings):
                 f"batch_size / accumulation = {self.micro_batch_size} is not a multiple of "
                 f"gaudi.devices {self.gaudi.devices}"
             )
+        if self.spike_nats is None and self.spike_steps != SPIKE_STEPS:
+            raise ValueError(f"spike_steps {self.spike_steps} has no effect with spike_nats null")
+        if len(set(self.report_to)) < len(self.report_to):
+            raise ValueError(f"report_to {list(self.report_to)} names an integration twice")
+        if self.engine != "local":
+            for name in LOCAL_ONLY:
+                if getattr(self, name) != PretrainingSettings.model_fields[name].default:
+                    raise ValueError(f"{name} is for engine local, not {self.engine}")
         if self.engine == "local" and self.precision == "fp16" and self.device == "cpu":
             raise ValueError("precision fp16 needs a GPU: use auto, bf16 or fp32 with device cpu")
         return self

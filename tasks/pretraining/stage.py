@@ -21,12 +21,14 @@ def run(settings: PretrainSettings, inputs: Mapping[str, Path], folder: Path, pr
         progress: called after every step.
 
     Returns:
-        steps, samples, tokens, parameters, seconds_training, tokens_per_second, train_loss, validation_loss,
-        validation_sop_accuracy, unigram_entropy (losses in nats), left_plateau, peak_memory_bytes; resolved.
+        steps, samples, tokens, parameters, seconds_training, tokens_per_second, flop_utilisation (None if the
+        hardware's peak is not known), train_loss, validation_loss, perplexity, masked_accuracy,
+        validation_sop_accuracy, unigram_entropy (losses in nats), left_plateau, roll_backs, peak_memory_bytes;
+        resolved.
 
     Raises:
-        UserError: the engine cannot run here, or settings and data do not fit.
-        StageError: the loss is not finite any more.
+        UserError: the engine cannot run here, settings and data do not fit, or an integration cannot start.
+        StageError: the loss is not finite any more or spikes, and the training does not go back.
     """
     reason = check_engine(settings)
     if reason is not None:

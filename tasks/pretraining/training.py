@@ -2,30 +2,31 @@
 
 On a CPU in fp32, at a fixed number of threads, a training that was killed and continued ends with the same
 bits as one that was not: weights, optimiser and random state come from the checkpoint, data and masking are
-functions of the step.
+functions of the step and of how many batches were skipped, which is in the checkpoint too.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import math
-import os
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from tasks.contract import LOGS, Progress, StageError
+from tasks.contract import Progress, StageError
 from tasks.pretraining.batches import MASKING, Batch, Collator, PackedSplit, ShuffledOrder
-from tasks.pretraining.checkpoints import Checkpoints, step_of
+from tasks.pretraining.checkpoints import Checkpoints, name_of, step_of
+from tasks.pretraining.divergence import MAX_ROLL_BACKS, Diverged, SpikeWatch
 from tasks.pretraining.optimizers import learning_rate_at
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
+from tasks.pretraining.standing import Standing
+from tasks.pretraining.training_log import TrainingLog
 from tasks.pretraining.updates import NotFinite, StepLosses, Update
 from tasks.pretraining.validation import validate
 
@@ -33,23 +34,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Standing:
-    """How far a training is; part of every checkpoint."""
-
-    step: int = 0
-    seconds: float = 0.0
-    """Spent in steps, over all runs of this training; validation and checkpoints do not count."""
-    unlogged_steps: int = 0
-    """Steps since the last line of the log; the next line gives the means over them."""
-    unlogged_mlm: float = 0.0
-    unlogged_order: float = 0.0
-    train_loss: float = math.nan
-    """The last logged loss."""
-    validation_loss: float = math.nan
-    validation_sop_accuracy: float | None = None
 
 
 class Training:
@@ -63,6 +47,8 @@ class Training:
         collator: makes its batches.
         validation: the batches of every validation.
         folder: the stage's work folder.
+        full_speed: tokens a second with all of the hardware's peak in the model; None if that is not known.
+        report: gets every line of the log.
     """
 
     def __init__(
@@ -74,6 +60,8 @@ class Training:
         collator: Collator,
         validation: list[Batch],
         folder: Path,
+        full_speed: float | None = None,
+        report: Callable[[Mapping[str, Any]], None] = lambda line: None,
     ):
         self._model = model
         self._settings = settings
@@ -84,97 +72,130 @@ class Training:
         self._order = ShuffledOrder(len(train), settings.seed)
         self._update = Update(model, settings, hardware)
         self._checkpoints = Checkpoints(folder)
-        self._log = folder / LOGS / "training.jsonl"
+        self._spikes = SpikeWatch(settings.spike_nats, settings.spike_steps)
+        self._log = TrainingLog(folder, self._tokens_per_step, full_speed, hardware, report)
         self._standing = Standing()
 
     def run(self, progress: Progress) -> Standing:
         """Trains to the last step of the settings, from the newest checkpoint if there is one.
 
         Raises:
-            StageError: loss or gradient are not finite any more.
+            StageError: the loss is not finite any more or spikes, and there is no going back.
         """
         settings, standing = self._settings, self._standing
         torch.manual_seed(settings.seed)
         self._restore()
-        truncate_log(self._log, standing.step)
+        self._log.truncate(standing.step)
         self._model.train()
         begun_at, seconds_before = standing.step, standing.seconds
         progress(standing.step, settings.steps, unit="steps")
         while standing.step < settings.steps:
             started = time.perf_counter()
             rate = learning_rate_at(standing.step, settings)
-            found = self._step(rate)
+            try:
+                found = self._step(rate)
+            except Diverged as error:
+                self._roll_back(error)
+                begun_at, seconds_before = standing.step, standing.seconds
+                continue
             standing.step += 1
-            standing.seconds += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            standing.seconds += seconds
             standing.unlogged_steps += 1
             standing.unlogged_mlm += found.mlm
             standing.unlogged_order += found.order or 0.0
+            standing.unlogged_seconds += seconds
             last = standing.step == settings.steps
             validating = last or standing.step % settings.validate_every == 0
             if validating:
                 result = validate(self._model, self._validation, self._hardware)
-                standing.validation_loss, standing.validation_sop_accuracy = result.loss, result.sop_accuracy
+                standing.validation_loss, standing.masked_accuracy = result.loss, result.masked_accuracy
+                standing.validation_sop_accuracy = result.sop_accuracy
             if validating or standing.step % settings.log_every == 0:
-                self._write_log(rate, found.order is not None, validating)
-            if last or standing.step % settings.checkpoint_every == 0:
+                self._log.write(standing, rate, found.order is not None, validating)
+            # none while a spike may be coming: of the two that are kept, one is to be from before it
+            if last or (standing.step % settings.checkpoint_every == 0 and not self._spikes.above):
                 self._save()
             speed = (standing.step - begun_at) * self._tokens_per_step / (standing.seconds - seconds_before)
-            note = f"loss {found.loss:.2f}, {speed:,.0f} tokens/s"
-            progress(standing.step, settings.steps, unit="steps", note=note)
+            progress(standing.step, settings.steps, unit="steps", note=self._note(found, speed))
         return standing
 
     @property
     def _tokens_per_step(self) -> int:
         return self._settings.batch_size * self._train.sequence_length
 
-    def _step(self, rate: float) -> StepLosses:
-        """One optimiser step on the batch of this step."""
-        settings, step = self._settings, self._standing.step
-        chosen = self._order.at(step * settings.batch_size, settings.batch_size)
-        batch = self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, step]))
-        try:
-            return self._update(batch, rate)
-        except NotFinite as error:
-            raise StageError(self._explained(error)) from error
+    @property
+    def _next_batch(self) -> int:
+        return self._standing.step + self._standing.skipped
 
-    def _explained(self, error: NotFinite) -> str:
-        """What a person should know of it."""
+    def _step(self, rate: float) -> StepLosses:
+        """One optimiser step on the next batch; raises Diverged."""
+        settings, standing, number = self._settings, self._standing, self._next_batch
+        chosen = self._order.at(number * settings.batch_size, settings.batch_size)
+        batch = self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, number]))
+        try:
+            found = self._update(batch, rate)
+        except NotFinite as error:
+            raise Diverged(str(error), standing.step) from error
+        if self._spikes.sees_spike(found.loss):
+            first = standing.step - settings.spike_steps + 1
+            raise Diverged(f"loss is {found.loss:.2f}, a spike that began at step {first + 1},", first)
+        return found
+
+    def _roll_back(self, error: Diverged) -> None:
+        """Goes back to the last good checkpoint, and on from there with the batches that were not seen yet.
+
+        Raises:
+            StageError: the settings do not allow it, there is none, or it was done too often.
+        """
+        standing = self._standing
+        self._leave_only_good(error)
+        diverged_at, roll_backs, unseen = standing.step, standing.roll_backs + 1, self._next_batch + 1
+        self._restore()
+        standing.skipped, standing.roll_backs = unseen - standing.step, roll_backs
+        standing.returned_to = standing.step
+        self._log.truncate(standing.step)
+        self._save()
+        logger.warning(
+            "%s at step %d: back to step %d, without the batches since then (roll-back %d of at most %d)",
+            *(error, diverged_at + 1, standing.step, roll_backs, MAX_ROLL_BACKS),
+        )
+
+    def _leave_only_good(self, error: Diverged) -> None:
+        """Deletes the checkpoints that may hold what ruined the training; raises StageError as :meth:`_roll_back`."""
+        standing = self._standing
         # a checkpoint is known to be good once a step from it was fine, so the newest may not be
-        good = [name for name in self._checkpoints.names() if step_of(name) < self._standing.step]
-        advice = f"the last good checkpoint is {good[-1]}" if good else "there is no good checkpoint yet"
+        saved = [step_of(name) for name in self._checkpoints.names()]
+        good = [step for step in saved if step < error.first_step or step == standing.returned_to]
+        often = standing.roll_backs == MAX_ROLL_BACKS
+        if self._settings.on_divergence == "stop" or not good or often:
+            raise StageError(self._explained(error, good, often)) from error
+        self._checkpoints.remove_after(good[-1])
+
+    def _explained(self, error: Diverged, good: list[int], often: bool) -> str:
+        """What a person should know of it."""
+        advice = f"the last good checkpoint is {name_of(good[-1])}" if good else "there is no good checkpoint yet"
+        if often:
+            advice += f", and the training has gone back {MAX_ROLL_BACKS} times already"
         return (
             f"pretraining: {error} at step {self._standing.step + 1}; {advice}; lower "
             f"pretraining.learning_rate ({self._settings.learning_rate:g}) or warm up for more than "
             f"{self._settings.warmup_steps} steps"
         )
 
-    def _write_log(self, rate: float, has_order: bool, validated: bool) -> None:
-        standing = self._standing
-        mlm = standing.unlogged_mlm / standing.unlogged_steps
-        order = standing.unlogged_order / standing.unlogged_steps if has_order else None
-        standing.train_loss = mlm + (order or 0.0)
-        standing.unlogged_steps, standing.unlogged_mlm, standing.unlogged_order = 0, 0.0, 0.0
-        line: dict[str, Any] = {
-            "step": standing.step,
-            "loss": standing.train_loss,
-            "mlm_loss": mlm,
-            "sop_loss": order,
-            "learning_rate": rate,
-            "tokens": standing.step * self._tokens_per_step,
-            "seconds": round(standing.seconds, 3),
-        }
-        if validated:
-            line["validation_loss"] = standing.validation_loss
-            line["validation_sop_accuracy"] = standing.validation_sop_accuracy
-            logger.info("step %d: loss %.3f, validation %.3f", standing.step, mlm, standing.validation_loss)
-        with self._log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+    def _note(self, found: StepLosses, speed: float) -> str:
+        """The state in a few words, beside the steps and the time left, which the terminal shows anyway."""
+        parts = "" if found.order is None else f" (MLM {found.mlm:.2f}, SOP {found.order:.2f})"
+        validation = self._standing.validation_loss
+        validated = "" if math.isnan(validation) else f", validation {validation:.2f}"
+        return f"loss {found.loss:.2f}{parts}{validated}, {speed:,.0f} tokens/s"
 
     def _save(self) -> None:
         state = {
             "standing": asdict(self._standing),
             "model": self._model.state_dict(),
             **self._update.state(),
+            "spikes": self._spikes.state(),
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state() if self._hardware.device.type == "cuda" else None,
         }
@@ -188,21 +209,8 @@ class Training:
             setattr(self._standing, name, value)
         self._model.load_state_dict(state["model"])
         self._update.restore(state)
+        self._spikes.restore(state["spikes"])
         torch.set_rng_state(state["random"])
         if state["random_cuda"] is not None and self._hardware.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"])
         logger.info("continuing after step %d", self._standing.step)
-
-
-def truncate_log(log: Path, step: int) -> None:
-    """Drops the lines after ``step``, which a killed run wrote beyond its checkpoint, and a half-written one."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    kept = []
-    # not splitlines: a text in a line may hold one of the separators that only Unicode knows
-    for line in log.read_text(encoding="utf-8").split("\n") if log.exists() else []:
-        with contextlib.suppress(json.JSONDecodeError):
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-    building = log.with_suffix(".building")
-    building.write_text("".join(kept), encoding="utf-8")
-    os.replace(building, log)

@@ -71,11 +71,11 @@ class Update:
                 order += order_loss.detach()
                 loss = loss + order_loss
             self._scaler.scale(loss).backward()
+        _check_finite("loss", float(mlm + order))
         self._scaler.unscale_(self._optimizer)
         limit = math.inf if settings.clip_norm is None else settings.clip_norm
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), limit)
         # an infinite gradient is how fp16 finds its scale, so there only the loss tells that something is wrong
-        _check_finite("loss", float(mlm + order))
         if not self._scaler.is_enabled():
             _check_finite("gradient norm", float(norm))
         for group in self._optimizer.param_groups:
@@ -90,7 +90,8 @@ class Update:
         return {"optimizer": self._optimizer.state_dict(), "scaler": self._scaler.state_dict()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a checkpoint, without the gradients of a step that was not finite."""
+        self._optimizer.zero_grad(set_to_none=True)
         self._optimizer.load_state_dict(state["optimizer"])
         self._scaler.load_state_dict(state["scaler"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ class Validation:
 
     loss: float
     """MLM loss in nats a masked token."""
+    masked_accuracy: float
+    """Share of the masked tokens that the model's likeliest token is."""
     sop_accuracy: float | None
     """Share of sentence orders that were recognised; None without SOP."""
 
@@ -52,17 +55,24 @@ def validation_batches(split: PackedSplit, collator: Collator, blocks: int) -> l
 def validate(model: PreTrainedModel, batches: list[Batch], hardware: Hardware) -> Validation:
     """The model's losses on the batches, without dropout. Leaves the model in training mode."""
     model.eval()
-    mlm, correct, masked, rows = 0.0, 0, 0, 0
+    mlm, recognised, ordered, masked, rows = 0.0, 0, 0, 0, 0
     for batch in batches:
         with hardware.autocast():
             result = losses(model, batch.to(hardware.device))
         mlm += float(result.mlm)
+        assert result.correct is not None
+        recognised += int(result.correct)
         masked += len(batch.targets)
         if result.order_correct is not None:
-            correct += int(result.order_correct)
+            ordered += int(result.order_correct)
             rows += len(batch.input_ids)
     model.train()
-    return Validation(mlm / max(1, masked), correct / rows if rows else None)
+    return Validation(mlm / max(1, masked), recognised / max(1, masked), ordered / rows if rows else None)
+
+
+def perplexity(loss: float) -> float:
+    """Of a loss in nats a masked token: among how many equally likely tokens the model would be as unsure."""
+    return math.inf if loss > 700 else math.exp(loss)  # above, the exponential has no double
 
 
 def unigram_entropy(train: PackedSplit, batches: list[Batch], is_special: NDArray[np.bool_]) -> float:

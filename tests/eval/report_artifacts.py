@@ -164,7 +164,11 @@ def training_log(steps: int, *, plateau: bool) -> list[dict[str, Any]]:
         loss = fall + 2.0 * math.exp(-step / 60) + 0.12 * math.sin(step * 1.7) * math.sin(step * 0.31)
         line = {"step": step, "loss": loss + 0.6, "mlm_loss": loss, "sop_loss": 0.6, "learning_rate": 1e-3}
         if step % 400 == 0 or step == steps:
-            line |= {"validation_loss": fall + 0.05, "validation_sop_accuracy": 0.5 + step / (2.6 * steps)}
+            line |= {
+                "validation_loss": fall + 0.05,
+                "masked_accuracy": 1 / fall,
+                "validation_sop_accuracy": 0.5 + step / (2.6 * steps),
+            }
         lines.append(line)
     return lines
 

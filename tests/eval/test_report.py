@@ -239,6 +239,27 @@ def test_lines_of_one_step_are_one_and_the_later_wins_key_by_key(tmp_path: Path)
     assert collect(settings(), inputs).pretraining.training_curve == ()
 
 
+def test_masked_accuracy_is_drawn_and_in_the_table_where_it_was_logged(tmp_path: Path) -> None:
+    log = [
+        {"step": 400, "mlm_loss": 8.0, "validation_loss": 8.5},
+        {"step": 800, "mlm_loss": 7.0, "validation_loss": 7.5, "masked_accuracy": 0.1, "validation_sop_accuracy": 0.7},
+        {"step": 1200, "mlm_loss": 6.0, "validation_loss": 6.5, "masked_accuracy": 0.25},
+    ]
+    report = collect(settings(), build_artifacts(tmp_path / "with", log=log))
+    markdown, html = render(report.model_dump_json())
+    assert "From 10.0 per cent at step 800 to 25.0 per cent at step 1,200." in html
+    (drawing,) = (svg for svg in re.findall(r"(?s)<svg.*?</svg>", html) if "guessed right" in svg)
+    # 10 and 25 of at most 27 per cent, in a frame from 188 up to 22; and two of three times its width
+    assert re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', drawing) == [("244.7", "126.5"), ("352.0", "34.3")]
+    assert (
+        "| 400 | 8.500 | not recorded | not recorded |\n"
+        "| 800 | 7.500 | 10.00 | 70.00 |\n"
+        "| 1,200 | 6.500 | 25.00 | not recorded |\n"
+    ) in markdown
+    markdown, html = render(collect(settings(), build_artifacts(tmp_path / "without", log=log[:1])).model_dump_json())
+    assert "guessed right" not in markdown + html
+
+
 def test_a_report_without_a_log_or_a_seed_run_still_stands(tmp_path: Path) -> None:
     inputs = build_artifacts(tmp_path)
     assert collect(settings(), inputs).seed_run_seconds == 430.0

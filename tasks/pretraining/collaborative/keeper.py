@@ -21,10 +21,11 @@ from tasks.pretraining.models import build_model, count_parameters
 from tasks.pretraining.optimizers import build_optimizer, fill_state
 from tasks.pretraining.precision import choose_member_hardware
 from tasks.pretraining.settings import MaskingSettings
-from tasks.pretraining.training import truncate_log
+from tasks.pretraining.training_log import truncate_log
 from tasks.pretraining.validation import (
     PLATEAU_MARGIN,
     Validation,
+    perplexity,
     unigram_entropy,
     validate,
     validation_batches,
@@ -72,7 +73,7 @@ class Keeper:
         truncate_log(log, self.step)
         self.log = StepLog(log, self._settings, self._length, unwritten)
         """The log of global steps."""
-        self.result = Validation(float("nan"), None)
+        self.result = Validation(float("nan"), float("nan"), None)
         """Of the last validation."""
         self.saved: state.State | None = None if saved is None else state.State(**saved["state"])
         """The newest checkpoint's state, if there is one."""
@@ -93,7 +94,7 @@ class Keeper:
             for weight, value in zip(self._weights, found.weights, strict=True):
                 weight.copy_(value)
         self.result = validate(self._model, self._batches, self._hardware)
-        self.log.tell_validation(found.step, self.result.loss, self.result.sop_accuracy)
+        self.log.tell_validation(found.step, self.result)
         logger.info("step %d: validation %.3f", found.step, self.result.loss)
 
     def save(self, found: state.State, taken: Taken, seconds: float) -> None:
@@ -117,6 +118,8 @@ class Keeper:
             "tokens_per_second": round(tokens / max(1e-9, book["seconds"]), 1),
             "train_loss": self.log.loss,
             "validation_loss": self.result.loss,
+            "perplexity": perplexity(self.result.loss),
+            "masked_accuracy": self.result.masked_accuracy,
             "validation_sop_accuracy": self.result.sop_accuracy,
             "unigram_entropy": entropy,
             "left_plateau": self.result.loss < entropy - PLATEAU_MARGIN,

@@ -16,6 +16,7 @@ from typing import Any
 from tasks.pretraining.collaborative.records import PeerRecord, StepEntry
 from tasks.pretraining.optimizers import learning_rate_at
 from tasks.pretraining.settings import PretrainingSettings
+from tasks.pretraining.validation import Validation, perplexity
 
 PATIENCE = 2
 """A step's line is written when a peer is so many steps further: until then one that lags may add to it."""
@@ -77,10 +78,17 @@ class StepLog:
                 for key, (name, entry) in parts.items()
             ]
 
-    def tell_validation(self, step: int, loss: float, sop_accuracy: float | None) -> None:
+    def tell_validation(self, step: int, found: Validation) -> None:
         """Write the line of a validation."""
+        line = {
+            "step": step,
+            "validation_loss": found.loss,
+            "perplexity": perplexity(found.loss),
+            "masked_accuracy": found.masked_accuracy,
+            "validation_sop_accuracy": found.sop_accuracy,
+        }
         with self._lock:
-            self._append({"step": step, "validation_loss": loss, "validation_sop_accuracy": sop_accuracy})
+            self._append(line)
 
     def _write(self, step: int, entries: Mapping[str, tuple[str, StepEntry]], seconds: float) -> None:
         everyone = [entry for _, entry in entries.values()]

@@ -106,6 +106,11 @@ def test_inconsistent_models(changes, message):
         ({"accumulation": 3}, "not a multiple of accumulation 3"),
         ({"lamb_clamp": 10}, "lamb_clamp is for optimizer lamb"),
         ({"precision": "fp16", "device": "cpu"}, "fp16 needs a GPU"),
+        ({"spike_nats": None, "spike_steps": 5}, "spike_steps 5 has no effect"),
+        ({"report_to": ["wandb", "wandb"]}, "names an integration twice"),
+        ({"engine": "collaborative", "on_divergence": "roll-back"}, "on_divergence is for engine local"),
+        ({"engine": "collaborative", "report_to": ["wandb"]}, "report_to is for engine local, not collaborative"),
+        ({"engine": "gaudi", "batch_size": 8, "peak_tflops": 100}, "peak_tflops is for engine local, not gaudi"),
         ({"engine": "gaudi", "batch_size": 20}, "not a multiple of gaudi.devices 8"),
         ({"masking": {"mask": 0.8, "random": 0.3}}, "together more than 1"),
         (
@@ -146,6 +151,16 @@ def test_how_peers_meet_is_no_part_of_the_identity():
         {"deadline_minutes": 1},
         {"target_group_size": 4},
     ):
+        assert identity(**changed) != identity()
+
+
+def test_who_is_told_is_no_part_of_the_identity_and_going_back_is():
+    def identity(**pretraining):
+        settings = PretrainSettings.model_validate({"model": BERT_BASE, "pretraining": {"steps": 1, **pretraining}})
+        return identity_of(settings, sha256_of)
+
+    assert identity(report_to=["wandb"], peak_tflops=1.5) == identity()
+    for changed in ({"on_divergence": "roll-back"}, {"spike_nats": 3.0}, {"spike_steps": 20}):
         assert identity(**changed) != identity()
 
 

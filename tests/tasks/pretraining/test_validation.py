@@ -8,7 +8,7 @@ from tasks.pretraining.batches import Collator, PackedSplit
 from tasks.pretraining.models import build_model
 from tasks.pretraining.precision import choose_hardware
 from tasks.pretraining.settings import MaskingSettings
-from tasks.pretraining.validation import unigram_entropy, validate, validation_batches
+from tasks.pretraining.validation import perplexity, unigram_entropy, validate, validation_batches
 
 
 def test_masking_is_fixed_and_spread_over_the_split(pack_folder, tokenizer):
@@ -44,4 +44,18 @@ def test_validation_is_the_mean_over_masked_tokens(settings, pairs_folder, token
     assert model.training
     assert whole.loss == pytest.approx(parts.loss, rel=1e-6)
     assert whole.sop_accuracy == parts.sop_accuracy
+    assert whole.masked_accuracy == parts.masked_accuracy
+    right = total = 0
+    for batch in batches:
+        with torch.no_grad():
+            logits = model.eval()(batch.input_ids, batch.attention_mask, batch.token_type_ids).prediction_logits
+        predicted = logits.argmax(-1).reshape(-1)[batch.positions]
+        right, total = right + int((predicted == batch.targets).sum()), total + len(batch.targets)
+    assert 0 < whole.masked_accuracy == right / total
     assert whole.loss == pytest.approx(np.log(45), abs=0.2)  # a fresh model knows nothing about 45 entries
+
+
+def test_perplexity():
+    assert perplexity(np.log(45)) == pytest.approx(45)
+    assert perplexity(1e4) == float("inf")
+    assert np.isnan(perplexity(float("nan")))

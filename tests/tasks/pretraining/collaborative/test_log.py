@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from tasks.pretraining.collaborative.log import PATIENCE, StepLog, ledger, steps
 from tasks.pretraining.collaborative.records import PeerRecord, StepEntry
 from tasks.pretraining.collaborative.sharding import Taken
 from tasks.pretraining.settings import PretrainingSettings
-from tasks.pretraining.training import truncate_log
+from tasks.pretraining.training_log import truncate_log
+from tasks.pretraining.validation import Validation
 
 LENGTH = 128
 SETTINGS = PretrainingSettings(steps=700, batch_size=64, warmup_steps=10, learning_rate=1e-3)
@@ -171,7 +173,7 @@ def test_a_name_with_line_breaks_stays_in_its_line(path):
 def test_the_log_goes_on_where_it_was(path):
     log = StepLog(path, SETTINGS, LENGTH)
     log.hear({A: record("a", entry(1), entry(2))}, 1.0, last=True)
-    log.tell_validation(2, 3.25, 0.75)
+    log.tell_validation(2, Validation(math.log(25.0), 0.5, 0.75))
     again = StepLog(path, SETTINGS, LENGTH)
     assert (again.written, again.loss) == (2, 2.5)
     again.hear({A: record("a", entry(2), entry(3))}, 5.0, last=True)
@@ -181,7 +183,13 @@ def test_the_log_goes_on_where_it_was(path):
         (2, None),
         (3, 96 * LENGTH),
     ]
-    assert lines_of(path)[2] == {"step": 2, "validation_loss": 3.25, "validation_sop_accuracy": 0.75}
+    assert lines_of(path)[2] == {
+        "step": 2,
+        "validation_loss": math.log(25.0),
+        "perplexity": pytest.approx(25.0),
+        "masked_accuracy": 0.5,
+        "validation_sop_accuracy": 0.75,
+    }
     assert [line["step"] for line in steps_of(path)] == [1, 2, 3]
     assert (StepLog(path.with_name("other"), SETTINGS, LENGTH).loss, steps_of(path.with_name("other"))) == (None, [])
 
@@ -190,7 +198,7 @@ def test_cutting_back_to_a_checkpoint_keeps_its_validation_that_came_after_later
     """While the coordinator downloads and validates step 4 the peers go on, so its line comes after that of step 5."""
     log = StepLog(path, SETTINGS, LENGTH)
     log.hear({A: record("a", *(entry(step) for step in range(1, 6)))}, 1.0, last=True)
-    log.tell_validation(4, 3.25, None)
+    log.tell_validation(4, Validation(3.25, 0.5, None))
     log.hear({A: record("a", entry(6))}, 2.0, last=True)
     truncate_log(path, 4)
     assert [line["step"] for line in steps_of(path)] == [1, 2, 3, 4]
@@ -224,7 +232,7 @@ def test_the_ledger_is_the_sum_of_the_lines(path):
         A: record("peer-1", entry(1, 16), entry(2, 32)),
     }
     log.hear(together, 10.0, last=True)
-    log.tell_validation(2, 3.0, None)
+    log.tell_validation(2, Validation(3.0, 0.5, None))
     apart = {
         B: record("peer-0", entry(3, 64, outcome="no group", group=1, matching=5.0, reducing=0.0)),
         A: record("peer-1", entry(3, 8, outcome="failed", group=1)),
