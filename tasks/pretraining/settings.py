@@ -178,6 +178,11 @@ class PretrainingSettings(Settings):
         "auto", description="of the matrix products; weights stay fp32; auto takes bf16 where the hardware has it"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one")
+    devices: Annotated[Literal["auto"] | Annotated[int, Field(gt=0, le=1024)], EXECUTION] = Field(
+        "auto",
+        description="engine local: processes that train together, each with a GPU or a share of the cores; divides "
+        "batch_size / accumulation; auto takes all GPUs, without one a single process",
+    )
     seed: int = Field(42, ge=0, lt=2**32, description="of initial weights, order, masking and dropout")
     validate_every: int = Field(
         500, gt=0, le=MAX_STEPS, description="steps between two validations; one more at the end"
@@ -213,6 +218,13 @@ class PretrainingSettings(Settings):
                 f"batch_size / accumulation = {self.micro_batch_size} is not a multiple of "
                 f"gaudi.devices {self.gaudi.devices}"
             )
+        if self.devices != "auto":
+            if self.engine != "local":
+                raise ValueError(f"devices is for engine local, not {self.engine}")
+            if self.micro_batch_size % self.devices:
+                raise ValueError(
+                    f"batch_size / accumulation = {self.micro_batch_size} is not a multiple of devices {self.devices}"
+                )
         if self.engine == "local" and self.precision == "fp16" and self.device == "cpu":
             raise ValueError("precision fp16 needs a GPU: use auto, bf16 or fp32 with device cpu")
         return self

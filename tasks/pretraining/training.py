@@ -23,6 +23,7 @@ import torch
 from tasks.contract import LOGS, Progress, StageError
 from tasks.pretraining.batches import MASKING, Batch, Collator, PackedSplit, ShuffledOrder
 from tasks.pretraining.checkpoints import Checkpoints, step_of
+from tasks.pretraining.group import ALONE, Group
 from tasks.pretraining.optimizers import learning_rate_at
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
@@ -63,6 +64,7 @@ class Training:
         collator: makes its batches.
         validation: the batches of every validation.
         folder: the stage's work folder.
+        group: the processes that train together. The first one validates, and writes log and checkpoints.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Training:
         collator: Collator,
         validation: list[Batch],
         folder: Path,
+        group: Group = ALONE,
     ):
         self._model = model
         self._settings = settings
@@ -82,7 +85,8 @@ class Training:
         self._collator = collator
         self._validation = validation
         self._order = ShuffledOrder(len(train), settings.seed)
-        self._update = Update(model, settings, hardware)
+        self._group = group
+        self._update = Update(model, settings, hardware, group)
         self._checkpoints = Checkpoints(folder)
         self._log = folder / LOGS / "training.jsonl"
         self._standing = Standing()
@@ -92,11 +96,14 @@ class Training:
 
         Raises:
             StageError: loss or gradient are not finite any more.
+            NotFinite: the same in another process than the first one.
+            PartnerLost: another process is gone.
         """
-        settings, standing = self._settings, self._standing
+        settings, standing, first = self._settings, self._standing, self._group.rank == 0
         torch.manual_seed(settings.seed)
-        self._restore()
-        truncate_log(self._log, standing.step)
+        self._restore_in_turn()
+        if first:
+            truncate_log(self._log, standing.step)
         self._model.train()
         begun_at, seconds_before = standing.step, standing.seconds
         progress(standing.step, settings.steps, unit="steps")
@@ -109,6 +116,8 @@ class Training:
             standing.unlogged_steps += 1
             standing.unlogged_mlm += found.mlm
             standing.unlogged_order += found.order or 0.0
+            if not first:
+                continue
             last = standing.step == settings.steps
             validating = last or standing.step % settings.validate_every == 0
             if validating:
@@ -132,9 +141,12 @@ class Training:
         settings, step = self._settings, self._standing.step
         chosen = self._order.at(step * settings.batch_size, settings.batch_size)
         batch = self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, step]))
+        self._group.seed_dropout(settings.seed, step)
         try:
             return self._update(batch, rate)
         except NotFinite as error:
+            if self._group.rank:
+                raise  # the first process has met it too, and explains it
             raise StageError(self._explained(error)) from error
 
     def _explained(self, error: NotFinite) -> str:
@@ -179,6 +191,20 @@ class Training:
             "random_cuda": torch.cuda.get_rng_state() if self._hardware.device.type == "cuda" else None,
         }
         self._checkpoints.save(self._standing.step, state)
+
+    def _restore_in_turn(self) -> None:
+        """The first process before the others, since it also removes what a kill has left half-written."""
+        group, first = self._group, self._group.rank == 0
+        if first:
+            self._restore()
+        step = group.total(self._standing.step if first else 0, self._hardware.device)
+        if not first:
+            self._restore()
+        if self._standing.step != step:
+            raise StageError(
+                f"pretraining: the checkpoint of step {step} can be read in one process and not in another; free "
+                "memory and run again"
+            )
 
     def _restore(self) -> None:
         state = self._checkpoints.newest()

@@ -107,6 +107,10 @@ def test_inconsistent_models(changes, message):
         ({"lamb_clamp": 10}, "lamb_clamp is for optimizer lamb"),
         ({"precision": "fp16", "device": "cpu"}, "fp16 needs a GPU"),
         ({"engine": "gaudi", "batch_size": 20}, "not a multiple of gaudi.devices 8"),
+        ({"devices": 3, "batch_size": 32}, "32 is not a multiple of devices 3"),
+        ({"devices": 32, "batch_size": 32, "accumulation": 2}, "= 16 is not a multiple of devices 32"),
+        ({"devices": 2, "engine": "collaborative"}, "devices is for engine local, not collaborative"),
+        ({"devices": 0}, "greater than 0"),
         ({"masking": {"mask": 0.8, "random": 0.3}}, "together more than 1"),
         (
             {"collaborative": {"averaging_timeout_seconds": 5}},
@@ -147,6 +151,15 @@ def test_how_peers_meet_is_no_part_of_the_identity():
         {"target_group_size": 4},
     ):
         assert identity(**changed) != identity()
+
+
+def test_the_number_of_devices_is_no_part_of_the_identity():
+    def identity(**changes):
+        asked = {"steps": 1, **changes}
+        return identity_of(PretrainSettings.model_validate({"model": BERT_BASE, "pretraining": asked}), sha256_of)
+
+    assert identity(devices=4) == identity(devices="auto") == identity()
+    assert identity(accumulation=4) != identity()
 
 
 def test_sentence_order_is_alberts():
