@@ -1,4 +1,4 @@
-"""A process of test_group.py: runs the trainings of CASES alone or as one of a group, without a stage around it.
+"""One of the processes of test_group.py: runs the trainings of CASES as one of a group, without a stage around it.
 
 ``group_driver.py CASES MEETING RANK SIZE``; CASES is a JSON file: a list of {"settings", "tokenizer", "pack",
 "folder"}. Leaves ``rank-N.pt`` in each folder: the final weights, and the error if there was one.
@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from tasks.contract import no_progress
 from tasks.pretraining import group
 from tasks.pretraining.batches import Collator, PackedSplit
-from tasks.pretraining.group import ALONE, Group, form
+from tasks.pretraining.group import Group, form
 from tasks.pretraining.models import build_model
 from tasks.pretraining.precision import choose_hardware
 from tasks.pretraining.settings import PretrainSettings
@@ -47,7 +47,6 @@ def train(case: dict[str, Any], group: Group) -> None:
 if __name__ == "__main__":
     group.BUFFER_VALUES = 15_000  # so that the small models' gradients, too, are exchanged in several buffers
     torch.set_num_threads(1)
-    rank, size = int(sys.argv[3]), int(sys.argv[4])
-    member = ALONE if size == 1 else form(rank, size, Path(sys.argv[2]), on_gpu=False)
+    member = form(int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[2]), on_gpu=False)
     for case in json.loads(Path(sys.argv[1]).read_text()):
         train(case, member)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from tasks.pretraining.batches import MASKING, Collator, PackedSplit, ShuffledOrder
-from tasks.pretraining.group import Group, buffers
+from tasks.pretraining.group import ALONE, Group, buffers
 
 DRIVER = Path(__file__).with_name("group_driver.py")
 
@@ -47,13 +48,14 @@ def trained(tokenizer_folder, pairs_folder, tmp_path_factory):
             paths = {"tokenizer": str(tokenizer_folder), "pack": str(pairs_folder), "folder": str(folder)}
             cases[size].append({"settings": asked.model_dump(mode="json"), **paths})
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        started = []
-        for rank, size in ((0, 1), (0, 2), (1, 2)):
-            (place / f"{size}.json").write_text(json.dumps(cases[size]))
-            arguments = (str(place / f"{size}.json"), str(place / "meeting"), str(rank), str(size))
-            started.append(subprocess.Popen([sys.executable, "-P", str(DRIVER), *arguments], env=environment))
+        (place / "cases.json").write_text(json.dumps(cases[2]))
+        arguments = [sys.executable, "-P", str(DRIVER), str(place / "cases.json"), str(place / "meeting")]
+        started = [subprocess.Popen([*arguments, str(rank), "2"], env=environment) for rank in range(2)]
         try:
-            assert [process.wait(120) for process in started] == [0, 0, 0]
+            train_here = runpy.run_path(str(DRIVER))["train"]  # this process has loaded the libraries already
+            for case in cases[1]:
+                train_here(case, ALONE)
+            assert [process.wait(120) for process in started] == [0, 0]
         finally:
             for process in started:
                 process.kill()
