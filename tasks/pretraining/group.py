@@ -107,7 +107,7 @@ def form(rank: int, size: int, meeting: Path, *, on_gpu: bool) -> Group:
         torch.cuda.set_device(rank)
     torch.distributed.init_process_group(
         "nccl" if on_gpu else "gloo",
-        init_method=meeting.absolute().as_uri(),
+        store=torch.distributed.FileStore(str(meeting), size),
         rank=rank,
         world_size=size,
         timeout=PATIENCE,

@@ -1,7 +1,8 @@
 """One of the processes of test_group.py: runs the trainings of CASES as one of a group, without a stage around it.
 
 ``group_driver.py CASES MEETING RANK SIZE``; CASES is a JSON file: a list of {"settings", "tokenizer", "pack",
-"folder"}. Leaves ``rank-N.pt`` in each folder: the final weights, and the error if there was one.
+"folder"}. Leaves ``rank-N.pt`` in each folder: the final weights, the error if there was one,
+and the seed that dropout had at the last step.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def train(case: dict[str, Any], group: Group) -> None:
         Training(model, asked, choose_hardware(asked), split, collator, validation, folder, group).run(no_progress)
     except Exception as problem:
         error = f"{type(problem).__name__}: {problem}"
-    torch.save({"weights": model.state_dict(), "error": error}, folder / f"rank-{group.rank}.pt")
+    found = {"weights": model.state_dict(), "error": error, "seed": torch.initial_seed()}
+    torch.save(found, folder / f"rank-{group.rank}.pt")
 
 
 if __name__ == "__main__":

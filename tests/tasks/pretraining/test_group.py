@@ -34,7 +34,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def trained(tokenizer_folder, pairs_folder, tmp_path_factory):
     """Runs all cases in one process and in two; gives the folder of each by (case, number of processes)."""
-    place = tmp_path_factory.mktemp("group")
+    place = tmp_path_factory.mktemp("a group")
 
     def train(settings) -> dict[tuple[str, int], Path]:
         folders = {(name, size): place / f"{name}-{size}" for name in CASES for size in (1, 2)}
@@ -101,6 +101,13 @@ def test_all_processes_stop_at_a_loss_that_is_not_finite(settings, trained):
     assert torch.load(folders["ruined", 2] / "rank-0.pt")["error"] == alone
     other = torch.load(folders["ruined", 2] / "rank-1.pt")["error"]
     assert other == f"NotFinite: {alone.removeprefix('StageError: pretraining: ').partition(' at step')[0]}"
+
+
+def test_each_process_has_a_dropout_of_its_own(settings, trained):
+    folders = trained(settings)
+    assert torch.load(folders["bert", 1] / "rank-0.pt")["seed"] == settings().pretraining.seed
+    seeds = {torch.load(folders["bert", 2] / f"rank-{rank}.pt")["seed"] for rank in range(2)}
+    assert len(seeds - {settings().pretraining.seed}) == 2
 
 
 def test_the_first_process_alone_writes(settings, trained):
