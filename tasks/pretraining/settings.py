@@ -219,8 +219,8 @@ class PretrainingSettings(Settings):
                 f"gaudi.devices {self.gaudi.devices}"
             )
         if self.devices != "auto":
-            if self.engine != "local":
-                raise ValueError(f"devices is for engine local, not {self.engine}")
+            if self.engine != "local" and self.devices > 1:
+                raise ValueError(f"devices {self.devices} is for engine local, not {self.engine}")
             if self.micro_batch_size % self.devices:
                 raise ValueError(
                     f"batch_size / accumulation = {self.micro_batch_size} is not a multiple of devices {self.devices}"

@@ -109,7 +109,7 @@ def test_inconsistent_models(changes, message):
         ({"engine": "gaudi", "batch_size": 20}, "not a multiple of gaudi.devices 8"),
         ({"devices": 3, "batch_size": 32}, "32 is not a multiple of devices 3"),
         ({"devices": 32, "batch_size": 32, "accumulation": 2}, "= 16 is not a multiple of devices 32"),
-        ({"devices": 2, "engine": "collaborative"}, "devices is for engine local, not collaborative"),
+        ({"devices": 2, "engine": "collaborative"}, "devices 2 is for engine local, not collaborative"),
         ({"devices": 0}, "greater than 0"),
         ({"masking": {"mask": 0.8, "random": 0.3}}, "together more than 1"),
         (
