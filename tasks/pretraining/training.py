@@ -101,9 +101,10 @@ class Training:
         """
         settings, standing, first = self._settings, self._standing, self._group.rank == 0
         torch.manual_seed(settings.seed)
-        self._restore_in_turn()
         if first:
+            self._restore()
             truncate_log(self._log, standing.step)
+        self._follow_first()
         self._model.train()
         begun_at, seconds_before = standing.step, standing.seconds
         progress(standing.step, settings.steps, unit="steps")
@@ -192,12 +193,13 @@ class Training:
         }
         self._checkpoints.save(self._standing.step, state)
 
-    def _restore_in_turn(self) -> None:
-        """The first process before the others, since it also removes what a kill has left half-written."""
-        group, first = self._group, self._group.rank == 0
-        if first:
-            self._restore()
-        step = group.total(self._standing.step if first else 0, self._hardware.device)
+    def _follow_first(self) -> None:
+        """The other processes take over the checkpoint from which the first one goes on.
+
+        Not all at once: reading the checkpoints also removes what a kill has left half-written.
+        """
+        first = self._group.rank == 0
+        step = self._group.total(self._standing.step if first else 0, self._hardware.device)
         if not first:
             self._restore()
         if self._standing.step != step:
