@@ -1,4 +1,4 @@
-"""Engine ``local``: this machine, one process, its GPU or its CPU's cores."""
+"""Engine ``local``: this machine, its GPUs with a process each, or its CPU's cores."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from tasks.contract import LOGS, Progress, UserError
 from tasks.pretraining.batches import Collator, PackedSplit
+from tasks.pretraining.devices import count_devices, train_together
+from tasks.pretraining.group import ALONE, Group
 from tasks.pretraining.models import build_model, count_parameters
 from tasks.pretraining.precision import choose_hardware
 from tasks.pretraining.reporting import Reporter
@@ -31,6 +33,24 @@ def pretrain(
     settings: PretrainSettings, tokenizer_folder: Path, pack_folder: Path, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     """Trains on this machine; arguments, result and errors as ``tasks.pretraining.stage.run``."""
+    count = count_devices(settings.pretraining)
+    if count > 1:
+        return train_together(count, settings, tokenizer_folder, pack_folder, folder, progress)
+    return train_model(settings, tokenizer_folder, pack_folder, folder, progress, ALONE)
+
+
+def train_model(
+    settings: PretrainSettings,
+    tokenizer_folder: Path,
+    pack_folder: Path,
+    folder: Path,
+    progress: Progress,
+    group: Group,
+) -> dict[str, Any]:
+    """Trains in this process, as one of ``group``; other arguments, result, errors as ``tasks.pretraining.stage.run``.
+
+    The first process leaves the result; that of the others is empty.
+    """
     asked = settings.pretraining
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     train, held_out = PackedSplit(pack_folder, "train"), PackedSplit(pack_folder, "validation")
@@ -46,6 +66,9 @@ def pretrain(
 
     sentence_order = asked.objective == "mlm+sop"
     collator = Collator(tokenizer, asked.masking, sentence_order)
+    if group.rank:
+        Training(model, asked, hardware, train, collator, [], folder, group=group).run(progress)
+        return {}
     # validated with the published masking whatever the training's is, so that losses of recipes compare
     validation_collator = Collator(tokenizer, MaskingSettings(), sentence_order)
     validation = validation_batches(held_out, validation_collator, asked.validation_blocks)
@@ -56,9 +79,9 @@ def pretrain(
 
     peak = peak_flops(hardware, asked.peak_tflops)
     per_token = flops_per_token(settings.model, len(tokenizer), train.sequence_length, asked.masking.rate)
-    full_speed = None if peak is None else peak / per_token
+    full_speed = None if peak is None else group.size * peak / per_token
     with Reporter(settings, model, folder, folder / LOGS) as report:
-        training = Training(model, asked, hardware, train, collator, validation, folder, full_speed, report)
+        training = Training(model, asked, hardware, train, collator, validation, folder, full_speed, report, group)
         standing = training.run(progress)
     save_checkpoint(model, tokenizer_folder, folder / "checkpoint")
 
@@ -88,6 +111,7 @@ def pretrain(
             "device": hardware.device.type,
             "attention": hardware.attention,
             "threads": threads,
+            "devices": group.size,
         },
     }
 

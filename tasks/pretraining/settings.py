@@ -31,7 +31,7 @@ LAMB_CLAMP = 10_000.0
 SPIKE_STEPS = 10
 """Default of ``spike_steps``."""
 
-LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops")
+LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops", "devices")
 """Settings of pretraining that the other engines do not know."""
 
 
@@ -198,6 +198,11 @@ class PretrainingSettings(Settings):
         "the 100 steps before that step; null: only a loss that is not finite is a divergence",
     )
     spike_steps: int = Field(SPIKE_STEPS, gt=0, le=50, description="steps in a row that are a spike")
+    devices: Annotated[Literal["auto"] | Annotated[int, Field(gt=0, le=1024)], EXECUTION] = Field(
+        "auto",
+        description="engine local: processes that train together, each with a GPU or a share of the cores; divides "
+        "batch_size / accumulation; auto takes all GPUs, without one a single process",
+    )
     seed: int = Field(42, ge=0, lt=2**32, description="of initial weights, order, masking and dropout")
     validate_every: int = Field(
         500, gt=0, le=MAX_STEPS, description="steps between two validations; one more at the end"
@@ -250,6 +255,10 @@ class PretrainingSettings(Settings):
             for name in LOCAL_ONLY:
                 if getattr(self, name) != PretrainingSettings.model_fields[name].default:
                     raise ValueError(f"{name} is for engine local, not {self.engine}")
+        if self.devices != "auto" and self.micro_batch_size % self.devices:
+            raise ValueError(
+                f"batch_size / accumulation = {self.micro_batch_size} is not a multiple of devices {self.devices}"
+            )
         if self.engine == "local" and self.precision == "fp16" and self.device == "cpu":
             raise ValueError("precision fp16 needs a GPU: use auto, bf16 or fp32 with device cpu")
         return self

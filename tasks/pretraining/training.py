@@ -22,6 +22,7 @@ from tasks.contract import Progress, StageError
 from tasks.pretraining.batches import MASKING, Batch, Collator, PackedSplit, ShuffledOrder
 from tasks.pretraining.checkpoints import Checkpoints, name_of, step_of
 from tasks.pretraining.divergence import MAX_ROLL_BACKS, Diverged, SpikeWatch
+from tasks.pretraining.group import ALONE, Group
 from tasks.pretraining.optimizers import learning_rate_at
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
@@ -49,6 +50,7 @@ class Training:
         folder: the stage's work folder.
         full_speed: tokens a second with all of the hardware's peak in the model; None if that is not known.
         report: gets every line of the log.
+        group: the processes that train together. The first one validates, and writes log and checkpoints.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Training:
         folder: Path,
         full_speed: float | None = None,
         report: Callable[[Mapping[str, Any]], None] = lambda line: None,
+        group: Group = ALONE,
     ):
         self._model = model
         self._settings = settings
@@ -70,7 +73,8 @@ class Training:
         self._collator = collator
         self._validation = validation
         self._order = ShuffledOrder(len(train), settings.seed)
-        self._update = Update(model, settings, hardware)
+        self._group = group
+        self._update = Update(model, settings, hardware, group)
         self._checkpoints = Checkpoints(folder)
         self._spikes = SpikeWatch(settings.spike_nats, settings.spike_steps)
         self._log = TrainingLog(folder, self._tokens_per_step, full_speed, hardware, report)
@@ -81,11 +85,14 @@ class Training:
 
         Raises:
             StageError: the loss is not finite any more or spikes, and there is no going back.
+            Diverged: the same in another process than the first one.
+            PartnerLost: another process is gone.
         """
-        settings, standing = self._settings, self._standing
+        settings, standing, first = self._settings, self._standing, self._group.rank == 0
         torch.manual_seed(settings.seed)
-        self._restore()
-        self._log.truncate(standing.step)
+        self._restore_together()
+        if first:
+            self._log.truncate(standing.step)
         self._model.train()
         begun_at, seconds_before = standing.step, standing.seconds
         progress(standing.step, settings.steps, unit="steps")
@@ -105,6 +112,8 @@ class Training:
             standing.unlogged_mlm += found.mlm
             standing.unlogged_order += found.order or 0.0
             standing.unlogged_seconds += seconds
+            if not first:
+                continue
             last = standing.step == settings.steps
             validating = last or standing.step % settings.validate_every == 0
             if validating:
@@ -133,6 +142,7 @@ class Training:
         settings, standing, number = self._settings, self._standing, self._next_batch
         chosen = self._order.at(number * settings.batch_size, settings.batch_size)
         batch = self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, number]))
+        self._group.seed_dropout(settings.seed, number)
         try:
             found = self._update(batch, rate)
         except NotFinite as error:
@@ -148,14 +158,18 @@ class Training:
         Raises:
             StageError: the settings do not allow it, there is none, or it was done too often.
         """
-        standing = self._standing
-        self._leave_only_good(error)
+        standing, first = self._standing, self._group.rank == 0
         diverged_at, roll_backs, unseen = standing.step, standing.roll_backs + 1, self._next_batch + 1
-        self._restore()
+        if first:
+            self._leave_only_good(error)
+        elif self._settings.on_divergence == "stop" or roll_backs > MAX_ROLL_BACKS:
+            raise error  # the first process has met it too, and explains it
+        self._restore_together()
         standing.skipped, standing.roll_backs = unseen - standing.step, roll_backs
         standing.returned_to = standing.step
-        self._log.truncate(standing.step)
-        self._save()
+        if first:
+            self._log.truncate(standing.step)
+            self._save()
         logger.warning(
             "%s at step %d: back to step %d, without the batches since then (roll-back %d of at most %d)",
             *(error, diverged_at + 1, standing.step, roll_backs, MAX_ROLL_BACKS),
@@ -200,6 +214,24 @@ class Training:
             "random_cuda": torch.cuda.get_rng_state() if self._hardware.device.type == "cuda" else None,
         }
         self._checkpoints.save(self._standing.step, state)
+
+    def _restore_together(self) -> None:
+        """All processes go on from the newest checkpoint, that of the first one; without any, from the beginning.
+
+        One after another: reading the checkpoints also removes what a kill has left half-written.
+        """
+        first, device = self._group.rank == 0, self._hardware.device
+        if first:
+            self._restore()
+        step = self._group.total(self._standing.step if first else 0, device)
+        if not first:
+            self._restore()
+        if self._standing.step != step:
+            raise StageError(
+                f"pretraining: the checkpoint of step {step} can be read in one process and not in another; free "
+                "memory and run again"
+            )
+        self._group.total(0, device)  # nobody writes a checkpoint before all have read theirs
 
     def _restore(self) -> None:
         state = self._checkpoints.newest()

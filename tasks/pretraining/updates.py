@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tasks.pretraining.batches import Batch
+from tasks.pretraining.group import ALONE, Group
 from tasks.pretraining.objective import losses
 from tasks.pretraining.optimizers import build_optimizer
 from tasks.pretraining.precision import Hardware
@@ -44,23 +45,27 @@ class Update:
         model: on its device already; is trained in place.
         settings: how.
         hardware: where, and how precisely.
+        group: the processes that take every step together, each on its part of the batch.
     """
 
-    def __init__(self, model: PreTrainedModel, settings: PretrainingSettings, hardware: Hardware):
-        self._model, self._settings, self._hardware = model, settings, hardware
+    def __init__(
+        self, model: PreTrainedModel, settings: PretrainingSettings, hardware: Hardware, group: Group = ALONE
+    ):
+        self._model, self._settings, self._hardware, self._group = model, settings, hardware, group
         self._optimizer = build_optimizer(model, settings)
         self._scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
 
     def __call__(self, batch: Batch, rate: float) -> StepLosses:
-        """One step with this learning rate.
+        """One step with this learning rate on the whole batch of all processes; the losses are the whole batch's.
 
         Raises:
             NotFinite: loss or gradient are not; the weights are as before.
+            PartnerLost: another process is gone.
         """
         settings, device = self._settings, self._hardware.device
         masked = max(1, len(batch.targets))
         mlm, order = torch.zeros((), device=device), torch.zeros((), device=device)
-        for part in batch.split(settings.accumulation):
+        for part in batch.split(settings.accumulation * self._group.size)[self._group.rank :: self._group.size]:
             with self._hardware.autocast():
                 result = losses(self._model, part.to(device))
             # every part is divided by the whole batch's counts: parts with few masked tokens weigh less
@@ -71,6 +76,8 @@ class Update:
                 order += order_loss.detach()
                 loss = loss + order_loss
             self._scaler.scale(loss).backward()
+        # before unscaling: all processes then find the same infinities
+        self._group.add_up([mlm, order, *self._gradients()])
         _check_finite("loss", float(mlm + order))
         self._scaler.unscale_(self._optimizer)
         limit = math.inf if settings.clip_norm is None else settings.clip_norm
@@ -84,6 +91,9 @@ class Update:
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
         return StepLosses(float(mlm), None if batch.order is None else float(order))
+
+    def _gradients(self) -> list[torch.Tensor]:
+        return [weight.grad for weight in self._model.parameters() if weight.grad is not None]
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint has to hold of it."""

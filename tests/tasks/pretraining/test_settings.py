@@ -112,6 +112,10 @@ def test_inconsistent_models(changes, message):
         ({"engine": "collaborative", "report_to": ["wandb"]}, "report_to is for engine local, not collaborative"),
         ({"engine": "gaudi", "batch_size": 8, "peak_tflops": 100}, "peak_tflops is for engine local, not gaudi"),
         ({"engine": "gaudi", "batch_size": 20}, "not a multiple of gaudi.devices 8"),
+        ({"devices": 3, "batch_size": 32}, "32 is not a multiple of devices 3"),
+        ({"devices": 32, "batch_size": 32, "accumulation": 2}, "= 16 is not a multiple of devices 32"),
+        ({"devices": 2, "engine": "collaborative"}, "devices is for engine local, not collaborative"),
+        ({"devices": 0}, "greater than 0"),
         ({"masking": {"mask": 0.8, "random": 0.3}}, "together more than 1"),
         (
             {"collaborative": {"averaging_timeout_seconds": 5}},
@@ -154,13 +158,19 @@ def test_how_peers_meet_is_no_part_of_the_identity():
         assert identity(**changed) != identity()
 
 
-def test_who_is_told_is_no_part_of_the_identity_and_going_back_is():
+def test_who_is_told_and_the_number_of_devices_are_no_part_of_the_identity_and_going_back_is():
     def identity(**pretraining):
         settings = PretrainSettings.model_validate({"model": BERT_BASE, "pretraining": {"steps": 1, **pretraining}})
         return identity_of(settings, sha256_of)
 
     assert identity(report_to=["wandb"], peak_tflops=1.5) == identity()
-    for changed in ({"on_divergence": "roll-back"}, {"spike_nats": 3.0}, {"spike_steps": 20}):
+    assert identity(devices=4) == identity(devices="auto") == identity()
+    for changed in (
+        {"on_divergence": "roll-back"},
+        {"spike_nats": 3.0},
+        {"spike_steps": 20},
+        {"accumulation": 4},
+    ):
         assert identity(**changed) != identity()
 
 
