@@ -45,9 +45,13 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+MEASURED = ("seconds", "tokens_per_second", "peak_memory_bytes")
+"""What no two runs have alike."""
+
+
 def log_of(folder: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in (folder / "logs/training.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds" and value is not None} for line in lines]
+    return [{key: value for key, value in line.items() if key not in MEASURED} for line in lines]
 
 
 def owned_by(folder: Path) -> dict[str, Any]:
