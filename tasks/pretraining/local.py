@@ -54,7 +54,8 @@ def pretrain(
         "unigram entropy %.3f nats: a model above it minus %.1f has learnt no context", entropy, PLATEAU_MARGIN
     )
 
-    standing = Training(model, asked, hardware, train, collator, validation, folder).run(progress)
+    training = Training(model, asked, hardware, train, collator, validation, folder)
+    standing = training.run(progress)
     save_checkpoint(model, tokenizer_folder, folder / "checkpoint")
 
     samples = standing.step * asked.batch_size
@@ -78,6 +79,7 @@ def pretrain(
             "device": hardware.device.type,
             "attention": hardware.attention,
             "threads": threads,
+            **training.compilation.resolved(),
         },
     }
 

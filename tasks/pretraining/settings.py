@@ -178,6 +178,11 @@ class PretrainingSettings(Settings):
         "auto", description="of the matrix products; weights stay fp32; auto takes bf16 where the hardware has it"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one")
+    compile: Annotated[Literal["auto", True, False], EXECUTION] = Field(
+        "auto",
+        description="engine local: torch.compile, which changes the rounding only; auto tries it on a long training, "
+        "and keeps it if steps take less time",
+    )
     seed: int = Field(42, ge=0, lt=2**32, description="of initial weights, order, masking and dropout")
     validate_every: int = Field(
         500, gt=0, le=MAX_STEPS, description="steps between two validations; one more at the end"
@@ -213,6 +218,8 @@ class PretrainingSettings(Settings):
                 f"batch_size / accumulation = {self.micro_batch_size} is not a multiple of "
                 f"gaudi.devices {self.gaudi.devices}"
             )
+        if self.compile is True and self.engine != "local":
+            raise ValueError(f"compile is for engine local, not {self.engine}; use auto or false")
         if self.engine == "local" and self.precision == "fp16" and self.device == "cpu":
             raise ValueError("precision fp16 needs a GPU: use auto, bf16 or fp32 with device cpu")
         return self

@@ -23,6 +23,7 @@ import torch
 from tasks.contract import LOGS, Progress, StageError
 from tasks.pretraining.batches import MASKING, Batch, Collator, PackedSplit, ShuffledOrder
 from tasks.pretraining.checkpoints import Checkpoints, step_of
+from tasks.pretraining.compilation import Compilation
 from tasks.pretraining.optimizers import learning_rate_at
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
@@ -41,7 +42,7 @@ class Standing:
 
     step: int = 0
     seconds: float = 0.0
-    """Spent in steps, over all runs of this training; validation and checkpoints do not count."""
+    """Spent in steps, over all runs of this training; compiling, validation and checkpoints do not count."""
     unlogged_steps: int = 0
     """Steps since the last line of the log; the next line gives the means over them."""
     unlogged_mlm: float = 0.0
@@ -82,7 +83,8 @@ class Training:
         self._collator = collator
         self._validation = validation
         self._order = ShuffledOrder(len(train), settings.seed)
-        self._update = Update(model, settings, hardware)
+        self.compilation = Compilation(model, settings, hardware, train.has_padding)
+        self._update = Update(model, settings, hardware, self.compilation.losses)
         self._checkpoints = Checkpoints(folder)
         self._log = folder / LOGS / "training.jsonl"
         self._standing = Standing()
@@ -101,11 +103,16 @@ class Training:
         begun_at, seconds_before = standing.step, standing.seconds
         progress(standing.step, settings.steps, unit="steps")
         while standing.step < settings.steps:
+            self.compilation.prepare(
+                self._micro_batch, settings.steps - standing.step
+            )  # the warm-up is no step's time
             started = time.perf_counter()
             rate = learning_rate_at(standing.step, settings)
             found = self._step(rate)
             standing.step += 1
-            standing.seconds += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            standing.seconds += seconds
+            self.compilation.observe(seconds)
             standing.unlogged_steps += 1
             standing.unlogged_mlm += found.mlm
             standing.unlogged_order += found.order or 0.0
@@ -129,13 +136,20 @@ class Training:
 
     def _step(self, rate: float) -> StepLosses:
         """One optimiser step on the batch of this step."""
-        settings, step = self._settings, self._standing.step
-        chosen = self._order.at(step * settings.batch_size, settings.batch_size)
-        batch = self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, step]))
         try:
-            return self._update(batch, rate)
+            return self._update(self._batch(), rate)
         except NotFinite as error:
             raise StageError(self._explained(error)) from error
+
+    def _batch(self) -> Batch:
+        """All sequences of the next step."""
+        settings, step = self._settings, self._standing.step
+        chosen = self._order.at(step * settings.batch_size, settings.batch_size)
+        return self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, step]))
+
+    def _micro_batch(self) -> Batch:
+        """The first part of them."""
+        return self._batch().split(self._settings.accumulation)[0]
 
     def _explained(self, error: NotFinite) -> str:
         """What a person should know of it."""

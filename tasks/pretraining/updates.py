@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tasks.pretraining.batches import Batch
-from tasks.pretraining.objective import losses
+from tasks.pretraining.objective import Losses, losses
 from tasks.pretraining.optimizers import build_optimizer
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
@@ -44,10 +45,17 @@ class Update:
         model: on its device already; is trained in place.
         settings: how.
         hardware: where, and how precisely.
+        losses: computes a micro-batch.
     """
 
-    def __init__(self, model: PreTrainedModel, settings: PretrainingSettings, hardware: Hardware):
-        self._model, self._settings, self._hardware = model, settings, hardware
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        settings: PretrainingSettings,
+        hardware: Hardware,
+        losses: Callable[[PreTrainedModel, Batch], Losses] = losses,
+    ):
+        self._model, self._settings, self._hardware, self._losses = model, settings, hardware, losses
         self._optimizer = build_optimizer(model, settings)
         self._scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
 
@@ -62,7 +70,7 @@ class Update:
         mlm, order = torch.zeros((), device=device), torch.zeros((), device=device)
         for part in batch.split(settings.accumulation):
             with self._hardware.autocast():
-                result = losses(self._model, part.to(device))
+                result = self._losses(self._model, part.to(device))
             # every part is divided by the whole batch's counts: parts with few masked tokens weigh less
             loss = result.mlm / masked
             mlm += loss.detach()
