@@ -58,7 +58,10 @@ PAYS_FROM_WARM_UPS = 10
 
 
 def warm_up_estimate(layers: int) -> float:
-    """About how many seconds compiling takes where nothing is cached: code is made for every layer anew."""
+    """About how many seconds compiling takes where nothing is cached: code is made for every layer anew.
+
+    An ALBERT of 256 x 4 on 8 x 512 tokens took 41 to 103 s on two busy cores, and 4 to 16 s with its code cached.
+    """
     return 30.0 + 8.0 * layers
 
 
