@@ -59,6 +59,7 @@ class PackedSplit:
             raise UserError(f"{folder / 'data'}: no sequences in split {split}; give the corpus more text")
         self._starts = np.cumsum([0, *(len(ids) for ids in self._ids)])
         self.has_pairs = bool(self._boundaries)
+        self.has_padding = bool(self._lengths)
         self.sequence_length: int = self._ids[0].shape[1]
 
     def __len__(self) -> int:

@@ -112,6 +112,7 @@ def train_model(
             "attention": hardware.attention,
             "threads": threads,
             "devices": group.size,
+            **training.compilation.resolved(),
         },
     }
 

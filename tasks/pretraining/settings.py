@@ -31,7 +31,7 @@ LAMB_CLAMP = 10_000.0
 SPIKE_STEPS = 10
 """Default of ``spike_steps``."""
 
-LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops", "devices")
+LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops", "devices", "compile")
 """Settings of pretraining that the other engines do not know."""
 
 
@@ -202,6 +202,11 @@ class PretrainingSettings(Settings):
         "auto",
         description="engine local: processes that train together, each with a GPU or a share of the cores; divides "
         "batch_size / accumulation; auto takes all GPUs, without one a single process",
+    )
+    compile: Annotated[Literal["auto", True, False], EXECUTION] = Field(
+        "auto",
+        description="engine local: torch.compile, which changes the rounding only; auto tries it on a long training, "
+        "and keeps it if steps take less time",
     )
     seed: int = Field(42, ge=0, lt=2**32, description="of initial weights, order, masking and dropout")
     validate_every: int = Field(

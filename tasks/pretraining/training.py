@@ -21,6 +21,7 @@ import torch
 from tasks.contract import Progress, StageError
 from tasks.pretraining.batches import MASKING, Batch, Collator, PackedSplit, ShuffledOrder
 from tasks.pretraining.checkpoints import Checkpoints, name_of, step_of
+from tasks.pretraining.compilation import Compilation
 from tasks.pretraining.divergence import MAX_ROLL_BACKS, Diverged, SpikeWatch
 from tasks.pretraining.group import ALONE, Group
 from tasks.pretraining.optimizers import learning_rate_at
@@ -74,7 +75,8 @@ class Training:
         self._validation = validation
         self._order = ShuffledOrder(len(train), settings.seed)
         self._group = group
-        self._update = Update(model, settings, hardware, group)
+        self.compilation = Compilation(model, settings, hardware, train.has_padding)
+        self._update = Update(model, settings, hardware, self.compilation.losses, group)
         self._checkpoints = Checkpoints(folder)
         self._spikes = SpikeWatch(settings.spike_nats, settings.spike_steps)
         self._log = TrainingLog(folder, self._tokens_per_step, full_speed, hardware, report)
@@ -97,6 +99,8 @@ class Training:
         begun_at, seconds_before = standing.step, standing.seconds
         progress(standing.step, settings.steps, unit="steps")
         while standing.step < settings.steps:
+            # outside of the timed step: the warm-up is none's
+            self.compilation.prepare(self._micro_batch, settings.steps - standing.step)
             started = time.perf_counter()
             rate = learning_rate_at(standing.step, settings)
             try:
@@ -108,6 +112,7 @@ class Training:
             standing.step += 1
             seconds = time.perf_counter() - started
             standing.seconds += seconds
+            self.compilation.observe(seconds)
             standing.unlogged_steps += 1
             standing.unlogged_mlm += found.mlm
             standing.unlogged_order += found.order or 0.0
@@ -137,14 +142,22 @@ class Training:
     def _next_batch(self) -> int:
         return self._standing.step + self._standing.skipped
 
+    def _batch(self) -> Batch:
+        """All sequences of the next step."""
+        settings, number = self._settings, self._next_batch
+        chosen = self._order.at(number * settings.batch_size, settings.batch_size)
+        return self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, number]))
+
+    def _micro_batch(self) -> Batch:
+        """The first part of them."""
+        return self._batch().split(self._settings.accumulation * self._group.size)[0]
+
     def _step(self, rate: float) -> StepLosses:
         """One optimiser step on the next batch; raises Diverged."""
-        settings, standing, number = self._settings, self._standing, self._next_batch
-        chosen = self._order.at(number * settings.batch_size, settings.batch_size)
-        batch = self._collator(self._train, chosen, np.random.default_rng([settings.seed, MASKING, number]))
-        self._group.seed_dropout(settings.seed, number)
+        settings, standing = self._settings, self._standing
+        self._group.seed_dropout(settings.seed, self._next_batch)
         try:
-            found = self._update(batch, rate)
+            found = self._update(self._batch(), rate)
         except NotFinite as error:
             raise Diverged(str(error), standing.step) from error
         if self._spikes.sees_spike(found.loss):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import torch
 
 from tasks.pretraining.batches import Batch
 from tasks.pretraining.group import ALONE, Group
-from tasks.pretraining.objective import losses
+from tasks.pretraining.objective import Losses, losses
 from tasks.pretraining.optimizers import build_optimizer
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
@@ -45,13 +46,20 @@ class Update:
         model: on its device already; is trained in place.
         settings: how.
         hardware: where, and how precisely.
+        losses: computes a micro-batch.
         group: the processes that take every step together, each on its part of the batch.
     """
 
     def __init__(
-        self, model: PreTrainedModel, settings: PretrainingSettings, hardware: Hardware, group: Group = ALONE
+        self,
+        model: PreTrainedModel,
+        settings: PretrainingSettings,
+        hardware: Hardware,
+        losses: Callable[[PreTrainedModel, Batch], Losses] = losses,
+        group: Group = ALONE,
     ):
-        self._model, self._settings, self._hardware, self._group = model, settings, hardware, group
+        self._model, self._settings, self._hardware = model, settings, hardware
+        self._losses, self._group = losses, group
         self._optimizer = build_optimizer(model, settings)
         self._scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
 
@@ -67,7 +75,7 @@ class Update:
         mlm, order = torch.zeros((), device=device), torch.zeros((), device=device)
         for part in batch.split(settings.accumulation * self._group.size)[self._group.rank :: self._group.size]:
             with self._hardware.autocast():
-                result = losses(self._model, part.to(device))
+                result = self._losses(self._model, part.to(device))
             # every part is divided by the whole batch's counts: parts with few masked tokens weigh less
             loss = result.mlm / masked
             mlm += loss.detach()

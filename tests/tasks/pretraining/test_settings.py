@@ -128,6 +128,7 @@ def test_inconsistent_models(changes, message):
         ({"collaborative": {"matchmaking_seconds": float("nan")}}, "finite number"),
         ({"collaborative": {"listen": []}}, "at least 1 item"),
         ({"collaborative": {"peer": 2}}, "Extra inputs"),
+        ({"engine": "collaborative", "compile": True}, "compile is for engine local, not collaborative"),
         ({"warmup_step": 1}, "Extra inputs"),
     ],
 )
