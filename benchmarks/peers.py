@@ -1,6 +1,6 @@
 """Two peers on one core each against one peer alone on one core: samples a second, and bytes on the network.
 
-    python benchmarks/peers.py [--repeats 3] [--steps 2] [--seconds 32]
+    python benchmarks/peers.py [--repeats 3] [--steps 2] [--seconds 34]
 
 Both sides are real swarms on loopback with the same model, micro-batch and target batch, which is chosen so that two
 peers need at least ``--seconds`` for a global step. Each side is measured over its global steps after the first; the
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, default=2, help="global steps of a run, the first of which does not count"
     )
-    parser.add_argument("--seconds", type=float, default=32, help="of a global step of two peers")
+    parser.add_argument("--seconds", type=float, default=34, help="of a global step of two peers")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         store = Path(place) / "store"
@@ -61,9 +61,9 @@ def main() -> None:
             Options("demo", until="pack", set_=MODEL, store=str(store), workers=2),
             lambda node, work: work(no_progress),
         )
-        short = Swarm(Path(place), store, peers=2, batch=MICRO_BATCH * 8, steps=4)
+        short = Swarm(Path(place), store, peers=2, batch=MICRO_BATCH * 40, steps=2)
         rate = short.run("float16")["rate"]
-        batch = MICRO_BATCH * (1 + int(rate * arguments.seconds / MICRO_BATCH))
+        batch = 2 * MICRO_BATCH * (1 + int(rate * arguments.seconds / (2 * MICRO_BATCH)))
         print(f"two peers: {rate:.1f} samples/s at first; target batch {batch:,}, micro-batch {MICRO_BATCH}")
         rates: dict[str, list[float]] = {"one": [], "two": []}
         for repeat in range(arguments.repeats):
