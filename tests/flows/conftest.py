@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -32,8 +34,16 @@ class Server:
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return json.load(response)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    return json.load(response)
+            except urllib.error.HTTPError as error:
+                # its database is locked: Prefect's own client asks again, too
+                if error.code != 503 or time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
 
     def last_run(self) -> dict[str, Any]:
         """The newest run of the chain; runs that are only scheduled come in no useful order."""

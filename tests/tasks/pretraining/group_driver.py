@@ -8,11 +8,13 @@ and the seed that dropout had at the last step.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed
 from transformers import AutoTokenizer
 
 from tasks.contract import no_progress
@@ -54,3 +56,5 @@ if __name__ == "__main__":
     member = form(int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[2]), on_gpu=False)
     for case in json.loads(Path(sys.argv[1]).read_text()):
         train(case, member)
+    torch.distributed.destroy_process_group()
+    os._exit(0)  # as rank.py does: gloo's threads may abort a process that ends in the ordinary way
