@@ -23,7 +23,7 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-# The figures of docs/results.md: 37 minutes on two cores, over the project's real Bengali data.
+# The figures of docs/results.md, over the project's real Bengali data: about an hour on two cores.
 real-text: $(VENV)/.installed
 	$(VENV)/bin/sahajflow run tests/recipes/real-text.yaml
 
