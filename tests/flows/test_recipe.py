@@ -200,8 +200,8 @@ def test_folder_is_no_recipe(tmp_path: Path) -> None:
         ("model.hidden_size=100000", r"model\.hidden_size: 100000: should be less than or equal to 65536"),
         ("pretraining.steps=10000000000", r"should be less than or equal to 1000000000"),
         (
-            "pretraining.warmup_steps=700",
-            r"^demo with --set: pretraining: warmup_steps 700 leaves nothing of 700 steps$",
+            "pretraining.warmup_steps=600",
+            r"^demo with --set: pretraining: warmup_steps 600 leaves nothing of 600 steps$",
         ),
         ("pretraining=3", r"on demo: pretraining: 3: should be a mapping"),
         (
