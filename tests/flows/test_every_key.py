@@ -60,7 +60,7 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
     if key == "pretraining.lamb_clamp":
         return [f"{key}=5000.0", "pretraining.optimizer=lamb"]
     if key == "pretraining.devices":
-        return [f"{key}=1"]  # more than one is for engine local
+        return [f"{key}=1"]  # divides every batch
     if key in {"model.embedding_size", "model.layer_groups"}:
         return [f"{key}=2", "model.architecture=albert"]
     if key == "model.architecture" and value == "albert":

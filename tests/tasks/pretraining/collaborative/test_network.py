@@ -36,6 +36,6 @@ answer["ended"] = problem_with(lambda: self.dht.get("word"))
     )
     assert told["stored"] is True
     assert told["found"] == [[1, "two"], [1, "two"], None]
-    assert told["wrong"] != "True"
+    assert told["wrong"] == "RuntimeError"  # what went wrong in the other process, and at once
     assert told["after"] == [1, "two"]
     assert told["waiting"] == told["ended"] == "ConnectionError"
