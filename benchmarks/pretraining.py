@@ -4,7 +4,7 @@
 
 Both sides train the same initial weights on the same packed sequences, with the same batch, learning rate, linear
 schedule and number of steps; every other argument of the Trainer is its default. Validation losses are computed by
-one function, in fp32. Compiling is not part of the speed and is printed apart.
+one function, in fp32. Compiling is not part of the speed and is printed apart. Each side has a process of its own.
 
 Without a recipe the data are drawn: 32,000 tokens by a law like Zipf's, half of them following from the one before.
 With one, they are what its stages tokenizer and pack make, or have made. Run it on a machine that does nothing else.
@@ -13,11 +13,14 @@ With one, they are what its stages tokenizer and pack make, or have made. Run it
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +45,8 @@ from tasks.pretraining.models import build_model
 from tasks.pretraining.precision import Hardware, choose_hardware
 from tasks.pretraining.settings import MaskingSettings, PretrainSettings
 from tasks.pretraining.validation import validate, validation_batches
+
+T = TypeVar("T")
 
 LENGTH = 512
 VOCABULARY = 32_000
@@ -174,31 +179,57 @@ def main() -> None:
         compare(settings, arguments.shape, tokenizer_folder, pack_folder, folder)
 
 
+def alone(function: Callable[..., T], *arguments: Any) -> T:
+    """What the function returns in a process of its own, with the memory and the threads of a fresh one."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def validation_loss(model: PreTrainedModel, tokenizer: Any, pack_folder: Path, device: torch.device) -> float:
+    """In nats a masked token, in fp32."""
+    collator = Collator(tokenizer, MaskingSettings(), sentence_order=False)
+    batches = validation_batches(PackedSplit(pack_folder, "validation"), collator, VALIDATION_BLOCKS)
+    return validate(model.to(device), batches, Hardware(device, "fp32", "for both sides")).loss
+
+
+def stock_side(
+    settings: PretrainSettings, tokenizer_folder: Path, pack_folder: Path, folder: Path
+) -> tuple[float, float]:
+    """The Trainer's tokens a second and validation loss."""
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    model, speed = run_stock(settings, tokenizer, PackedSplit(pack_folder, "train"), folder / "stock")
+    device = choose_hardware(settings.pretraining).device
+    return speed, validation_loss(model, tokenizer, pack_folder, device)
+
+
+def our_side(
+    settings: PretrainSettings, tokenizer_folder: Path, pack_folder: Path, folder: Path
+) -> tuple[dict[str, Any], float]:
+    """The engine's metrics and validation loss."""
+    metrics = pretrain(settings, tokenizer_folder, pack_folder, folder / "ours", no_progress)
+    model = AutoModelForMaskedLM.from_pretrained(folder / "ours" / "checkpoint")
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    device = choose_hardware(settings.pretraining).device
+    return metrics, validation_loss(model, tokenizer, pack_folder, device)
+
+
 def compare(settings: PretrainSettings, shape: str, tokenizer_folder: Path, pack_folder: Path, folder: Path) -> None:
     """Trains with both and prints what came out."""
     device = choose_hardware(settings.pretraining).device
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
-    train = PackedSplit(pack_folder, "train")
-    collator = Collator(tokenizer, MaskingSettings(), sentence_order=False)
-    batches = validation_batches(PackedSplit(pack_folder, "validation"), collator, VALIDATION_BLOCKS)
-
-    def validation_loss(model: PreTrainedModel) -> float:
-        return validate(model.to(device), batches, Hardware(device, "fp32", "for both sides")).loss
-
     print(
-        f"{shape}: {settings.pretraining.steps} steps of {settings.pretraining.batch_size} x {train.sequence_length} "
-        f"tokens, {len(tokenizer):,} entries, {device.type}, {torch.get_num_threads()} of {os.cpu_count()} CPUs"
+        f"{shape}: {settings.pretraining.steps} steps of {settings.pretraining.batch_size} x "
+        f"{PackedSplit(pack_folder, 'train').sequence_length} tokens, "
+        f"{len(AutoTokenizer.from_pretrained(tokenizer_folder)):,} entries, {device.type}, "
+        f"{torch.get_num_threads()} of {os.cpu_count()} CPUs"
     )
-    stock_model, stock = run_stock(settings, tokenizer, train, folder / "stock")
-    stock_loss = validation_loss(stock_model)
+    stock, stock_loss = alone(stock_side, settings, tokenizer_folder, pack_folder, folder)
     print(f"Trainer:   {stock:9,.0f} tokens/s, validation loss {stock_loss:.4f}", flush=True)
-    metrics = pretrain(settings, tokenizer_folder, pack_folder, folder / "ours", no_progress)
+    metrics, our_loss = alone(our_side, settings, tokenizer_folder, pack_folder, folder)
     ours, resolved = metrics["tokens_per_second"], metrics["resolved"]
-    ours_loss = validation_loss(AutoModelForMaskedLM.from_pretrained(folder / "ours" / "checkpoint"))
-    print(f"sahajflow: {ours:9,.0f} tokens/s, validation loss {ours_loss:.4f}")
+    print(f"sahajflow: {ours:9,.0f} tokens/s, validation loss {our_loss:.4f}")
     print(f"           {resolved['precision']} ({resolved['precision_reason']}), attention {resolved['attention']}")
     print(f"           compiled {resolved['compile']} ({resolved['compile_reason']})")
-    print(f"speed: {ours / stock:.2f} times; validation loss: {ours_loss / stock_loss - 1:+.2%}")
+    print(f"speed: {ours / stock:.2f} times; validation loss: {our_loss / stock_loss - 1:+.2%}")
     if shape == "small" and device.type == "cpu" and stock < QUIET_ENOUGH * QUIET:
         print(f"void: the Trainer reached {stock / QUIET:.0%} of its {QUIET:,} tokens/s; the machine is not quiet")
 

@@ -2,8 +2,8 @@
 
 Code is compiled for one shape. Sequences have one length already; what differs from batch to batch is the number of
 masked positions, so they are padded to a number that a batch hardly ever exceeds. Encoder, head and loss become one
-function, which computes what ``tasks.pretraining.objective.losses`` does, up to rounding: dropout too draws the same
-values.
+function, which computes what ``tasks.pretraining.objective.losses`` does, up to rounding; with dropout, other values
+are dropped.
 
 Compiling takes a minute or more, and what it gains differs: a model of three million parameters on blocks of 64
 tokens gained nothing. So ``auto`` first asks whether the training is long enough to risk that minute, then measures.
@@ -25,7 +25,8 @@ from torch.nn.functional import pad
 
 from tasks.contract import UserError
 from tasks.pretraining.batches import Batch
-from tasks.pretraining.objective import Losses, losses
+from tasks.pretraining.last_layer import Wanted, most_in_a_row, wanted_of
+from tasks.pretraining.objective import Losses, losses, losses_at
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
 from tasks.store import home
@@ -40,12 +41,16 @@ IGNORED = -100
 
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
-DEVIATIONS = 6
+DEVIATIONS = 4
 """Standard deviations of the number of masked tokens for which there is room, were each masked on its own: fewer than
-one batch in a hundred million has more. Where whole words are masked the number spreads about 1.5 times as wide."""
+one batch in 30,000 has more. Where whole words are masked the number spreads about 1.5 times as wide, and it is one in
+250."""
 
-MULTIPLE = 64
-"""The room is a multiple of this: matrix kernels work in tiles, and masks of almost equal rates share cached code."""
+DEVIATIONS_OF_A_ROW = 6
+"""The same for one sequence. A batch has many of them: with whole words, one sequence in 30,000 has more."""
+
+MULTIPLE = 16
+"""The room is a multiple of this: matrix kernels work in tiles."""
 
 TIMED_STEPS = 5
 """Steps of either kind whose median ``auto`` compares."""
@@ -65,9 +70,9 @@ def warm_up_estimate(layers: int) -> float:
     return 30.0 + 8.0 * layers
 
 
-def room_for_masked(tokens: int, rate: float) -> int:
+def room_for_masked(tokens: int, rate: float, deviations: float = DEVIATIONS) -> int:
     """So many masked positions are computed for ``tokens`` of which each is masked with probability ``rate``."""
-    wanted = tokens * rate + DEVIATIONS * math.sqrt(tokens * rate * (1 - rate))
+    wanted = tokens * rate + deviations * math.sqrt(tokens * rate * (1 - rate))
     return min(tokens, math.ceil(wanted / MULTIPLE) * MULTIPLE)
 
 
@@ -97,17 +102,15 @@ class CompiledLosses:
     def __init__(self, rate: float, has_padding: bool, backend: str = "inductor"):
         _keep_compiled_code()
         torch.compiler.reset()  # else earlier models of this process count towards dynamo's limit of recompilations
-        # dropout by torch's own generator: compiled or not, the same values are dropped
+        # dropout by torch's own generator, whose state checkpoints hold
         options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
-        self._compiled = torch.compile(losses, dynamic=False, backend=backend, options=options)
+        self._compiled = torch.compile(losses_at, dynamic=False, backend=backend, options=options)
         self._rate, self._has_padding = rate, has_padding
 
     def __call__(self, model: PreTrainedModel, batch: Batch) -> Losses:
         """The sums of a micro-batch."""
-        room = self._room(batch)
-        return (
-            losses(model, batch) if len(batch.positions) > room else self._compiled(model, self._padded(batch, room))
-        )
+        fits = len(batch.positions) <= self._room(batch) and most_in_a_row(batch) < self._columns(batch)
+        return self._compiled(model, *self._padded(batch)) if fits else losses(model, batch)
 
     def warm_up(self, model: PreTrainedModel, batch: Batch, hardware: Hardware) -> float:
         """Compiles for micro-batches like this one, forward and backward; model and random states stay as they are.
@@ -119,11 +122,11 @@ class CompiledLosses:
             RuntimeError, OSError: torch cannot compile here.
         """
         started = time.perf_counter()
-        room = self._room(batch)
-        fitting = replace(batch, positions=batch.positions[:room], targets=batch.targets[:room]).to(hardware.device)
+        kept = self._fitting(batch)
+        fitting = replace(batch, positions=batch.positions[kept], targets=batch.targets[kept]).to(hardware.device)
         with torch.random.fork_rng([hardware.device] if hardware.device.type == "cuda" else []):
             with hardware.autocast():
-                found = self._compiled(model, self._padded(fitting, room))
+                found = self._compiled(model, *self._padded(fitting))
             total = found.mlm if found.order is None else found.mlm + found.order
             weights = [weight for weight in model.parameters() if weight.requires_grad]
             torch.autograd.grad(total, weights, allow_unused=True)
@@ -134,15 +137,28 @@ class CompiledLosses:
     def _room(self, batch: Batch) -> int:
         return room_for_masked(batch.input_ids.numel(), self._rate)
 
-    def _padded(self, batch: Batch, room: int) -> Batch:
-        missing = room - len(batch.positions)
+    def _columns(self, batch: Batch) -> int:
+        """Queries of a sequence in the last layer; one of them may be its first token's."""
+        return room_for_masked(batch.input_ids.shape[1], self._rate, DEVIATIONS_OF_A_ROW)
+
+    def _fitting(self, batch: Batch) -> torch.Tensor:
+        """Which of the masked tokens there is room for."""
+        row = batch.positions // batch.input_ids.shape[1]
+        rank = torch.arange(len(row)) - torch.searchsorted(row, row)
+        return torch.nonzero(rank < self._columns(batch) - 1)[: self._room(batch), 0]
+
+    def _padded(self, batch: Batch) -> tuple[Batch, Wanted]:
+        """The batch and what is wanted of it, in tensors that are equally large for all batches of its shape."""
+        room = self._room(batch)
+        wanted = wanted_of(batch, self._columns(batch), room)
         mask = batch.attention_mask
-        return replace(
+        fixed = replace(
             batch,
             attention_mask=torch.ones_like(batch.input_ids) if mask is None and self._has_padding else mask,
-            positions=pad(batch.positions, (0, missing)),
-            targets=pad(batch.targets, (0, missing), value=IGNORED),
+            positions=pad(batch.positions, (0, room - len(batch.positions))),
+            targets=pad(batch.targets, (0, room - len(batch.targets)), value=IGNORED),
         )
+        return fixed, wanted
 
 
 class Compilation:

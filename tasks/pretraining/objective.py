@@ -1,8 +1,8 @@
-"""The loss: vocabulary logits at the masked positions only, and the order of the sentences.
+"""The loss: what is computed only where something is predicted, and the order of the sentences.
 
 At 15 % masking the stock ``forward(labels=...)`` spends most of a small model's time on logits that are then
-ignored. Here the encoder runs, the hidden states at the masked positions are gathered, and the model's own
-head sees only those. The result equals the full computation up to rounding.
+ignored. Here the model's own head sees the states at the masked positions only, and the encoder's last layer computes
+no others. The result equals the full computation up to rounding; with dropout, other values are dropped.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tasks.pretraining.batches import Batch
+from tasks.pretraining.last_layer import Wanted, states_of, wanted_of
 from tasks.pretraining.models import vocabulary_head
 
 if TYPE_CHECKING:
@@ -36,16 +37,22 @@ class Losses:
 
 def losses(model: PreTrainedModel, batch: Batch) -> Losses:
     """Runs the model on a batch. Logits are turned to fp32 before the logarithm, whatever autocast does."""
-    hidden = model.base_model(
-        input_ids=batch.input_ids, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids
-    )
-    states = hidden[0]
-    masked = states.reshape(-1, states.shape[-1])[batch.positions]
-    predicted = vocabulary_head(model)(masked).float()
+    return losses_at(model, batch, wanted_of(batch))
+
+
+def losses_at(model: PreTrainedModel, batch: Batch, wanted: Wanted) -> Losses:
+    """The same with what is wanted of the batch given, in tensors of any width; targets are as many as it has places.
+
+    Targets of -100 are left out, torch's ``cross_entropy`` does so.
+    """
+    states = states_of(model, batch, wanted)
+    firsts = 0 if batch.order is None else len(batch.order)
+    predicted = vocabulary_head(model)(states[firsts:]).float()
     mlm = cross_entropy(predicted, batch.targets, reduction="sum")
     correct = None if torch.is_grad_enabled() else (predicted.argmax(-1) == batch.targets).sum()
     if batch.order is None:
         return Losses(mlm, None, None, correct)
-    logits = model.sop_classifier(hidden[1]).float()
+    body = model.base_model
+    logits = model.sop_classifier(body.pooler_activation(body.pooler(states[:firsts]))).float()
     order = cross_entropy(logits, batch.order, reduction="sum")
     return Losses(mlm, order, (logits.argmax(-1) == batch.order).sum(), correct)

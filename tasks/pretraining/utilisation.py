@@ -40,9 +40,10 @@ def flops_per_token(model: ModelSettings, vocabulary: int, length: int, masked: 
 
     Six for each weight of a matrix product and token: a multiplication and an addition forward, twice as many
     backward (Kaplan et al. 2020, section 2.1). ALBERT's layers share their weights, and each of them is computed.
-    Attention adds ``12 * layers * hidden_size * length`` for the products of queries with keys and of weights with
-    values (PaLM, appendix B). The vocabulary head runs at the masked positions only. Not counted: the pooler and
-    sentence order, one token a sequence, and all that is no matrix product.
+    Attention adds ``12 * hidden_size * length`` a layer for the products of queries with keys and of weights with
+    values (PaLM, appendix B). The vocabulary head runs at the masked positions only, and so does the last layer but
+    for its keys and values. Not counted: what the sentence order takes, for one token a sequence, the padding of the
+    last layer's queries, and all that is no matrix product.
 
     Args:
         model: its shape.
@@ -52,10 +53,12 @@ def flops_per_token(model: ModelSettings, vocabulary: int, length: int, masked: 
     """
     hidden = model.hidden_size
     embedding = (model.embedding_size or ALBERT_EMBEDDING_SIZE) if model.architecture == "albert" else hidden
-    layer = 4 * hidden**2 + 2 * hidden * model.intermediate_size
+    keys_and_values, rest = 2 * hidden**2, 2 * hidden**2 + 2 * hidden * model.intermediate_size
+    full = model.layers - 1 + masked
+    encoder = model.layers * keys_and_values + full * rest
     projection = embedding * hidden if model.architecture == "albert" else 0
     head = hidden * embedding + embedding * vocabulary
-    return 6 * (projection + model.layers * layer + masked * head) + 12 * model.layers * hidden * length
+    return 6 * (projection + encoder + masked * head) + 12 * full * hidden * length
 
 
 def peak_flops(hardware: Hardware, given: float | None) -> float | None:

@@ -265,8 +265,10 @@ def test_the_state_in_words_and_figures(settings, tokenizer_folder, pairs_folder
     for line in [*lines, metrics]:
         assert line["peak_memory_bytes"] > 50e6
         full_speed = line["tokens_per_second"] / line["flop_utilisation"]
-        # 6 for each weight of a product: the projection, two layers, the head at 15 % of the positions; and attention
-        per_token = 6 * (16 * 32 + 2 * (4 * 32**2 + 2 * 32 * 64) + 0.15 * (32 * 16 + 16 * 45)) + 12 * 2 * 32 * 16
+        # 6 for each weight of a product: the projection, keys and values of two layers, the rest of the first, and at
+        # 15 % of the positions that of the second and the head; and attention
+        layers = 2 * 2 * 32**2 + 1.15 * (2 * 32**2 + 2 * 32 * 64)
+        per_token = 6 * (16 * 32 + layers + 0.15 * (32 * 16 + 16 * 45)) + 12 * 1.15 * 32 * 16
         assert full_speed * per_token == pytest.approx(1e10, rel=0.01)
     notes.clear()
     inputs["pack"] = pack_folder
