@@ -185,8 +185,9 @@ def alone(function: Callable[..., T], *arguments: Any) -> T:
         return pool.submit(function, *arguments).result()
 
 
-def validation_loss(model: PreTrainedModel, tokenizer: Any, pack_folder: Path, device: torch.device) -> float:
+def validation_loss(model: PreTrainedModel, settings: PretrainSettings, tokenizer: Any, pack_folder: Path) -> float:
     """In nats a masked token, in fp32."""
+    device = choose_hardware(settings.pretraining).device
     collator = Collator(tokenizer, MaskingSettings(), sentence_order=False)
     batches = validation_batches(PackedSplit(pack_folder, "validation"), collator, VALIDATION_BLOCKS)
     return validate(model.to(device), batches, Hardware(device, "fp32", "for both sides")).loss
@@ -198,8 +199,7 @@ def stock_side(
     """The Trainer's tokens a second and validation loss."""
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     model, speed = run_stock(settings, tokenizer, PackedSplit(pack_folder, "train"), folder / "stock")
-    device = choose_hardware(settings.pretraining).device
-    return speed, validation_loss(model, tokenizer, pack_folder, device)
+    return speed, validation_loss(model, settings, tokenizer, pack_folder)
 
 
 def our_side(
@@ -209,8 +209,7 @@ def our_side(
     metrics = pretrain(settings, tokenizer_folder, pack_folder, folder / "ours", no_progress)
     model = AutoModelForMaskedLM.from_pretrained(folder / "ours" / "checkpoint")
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
-    device = choose_hardware(settings.pretraining).device
-    return metrics, validation_loss(model, tokenizer, pack_folder, device)
+    return metrics, validation_loss(model, settings, tokenizer, pack_folder)
 
 
 def compare(settings: PretrainSettings, shape: str, tokenizer_folder: Path, pack_folder: Path, folder: Path) -> None:

@@ -2,8 +2,8 @@
 
 Code is compiled for one shape. Sequences have one length already; what differs from batch to batch is the number of
 masked positions, so they are padded to a number that a batch hardly ever exceeds. Encoder, head and loss become one
-function, which computes what ``tasks.pretraining.objective.losses`` does, up to rounding; with dropout, other values
-are dropped.
+function, which computes what ``tasks.pretraining.objective.losses`` does, up to rounding: dropout too draws the same
+values.
 
 Compiling takes a minute or more, and what it gains differs: a model of three million parameters on blocks of 64
 tokens gained nothing. So ``auto`` first asks whether the training is long enough to risk that minute, then measures.
@@ -25,7 +25,7 @@ from torch.nn.functional import pad
 
 from tasks.contract import UserError
 from tasks.pretraining.batches import Batch
-from tasks.pretraining.last_layer import Wanted, most_in_a_row, wanted_of
+from tasks.pretraining.encoder import Wanted, wanted_of
 from tasks.pretraining.objective import Losses, losses, losses_at
 from tasks.pretraining.precision import Hardware
 from tasks.pretraining.settings import PretrainingSettings
@@ -41,16 +41,12 @@ IGNORED = -100
 
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
-DEVIATIONS = 4
+DEVIATIONS = 6
 """Standard deviations of the number of masked tokens for which there is room, were each masked on its own: fewer than
-one batch in 30,000 has more. Where whole words are masked the number spreads about 1.5 times as wide, and it is one in
-250."""
+one batch in a hundred million has more. Where whole words are masked the number spreads about 1.5 times as wide."""
 
-DEVIATIONS_OF_A_ROW = 6
-"""The same for one sequence. A batch has many of them: with whole words, one sequence in 30,000 has more."""
-
-MULTIPLE = 16
-"""The room is a multiple of this: matrix kernels work in tiles."""
+MULTIPLE = 64
+"""The room is a multiple of this: matrix kernels work in tiles, and masks of almost equal rates share cached code."""
 
 TIMED_STEPS = 5
 """Steps of either kind whose median ``auto`` compares."""
@@ -70,9 +66,9 @@ def warm_up_estimate(layers: int) -> float:
     return 30.0 + 8.0 * layers
 
 
-def room_for_masked(tokens: int, rate: float, deviations: float = DEVIATIONS) -> int:
+def room_for_masked(tokens: int, rate: float) -> int:
     """So many masked positions are computed for ``tokens`` of which each is masked with probability ``rate``."""
-    wanted = tokens * rate + deviations * math.sqrt(tokens * rate * (1 - rate))
+    wanted = tokens * rate + DEVIATIONS * math.sqrt(tokens * rate * (1 - rate))
     return min(tokens, math.ceil(wanted / MULTIPLE) * MULTIPLE)
 
 
@@ -102,15 +98,17 @@ class CompiledLosses:
     def __init__(self, rate: float, has_padding: bool, backend: str = "inductor"):
         _keep_compiled_code()
         torch.compiler.reset()  # else earlier models of this process count towards dynamo's limit of recompilations
-        # dropout by torch's own generator, whose state checkpoints hold
+        # dropout by torch's own generator: compiled or not, the same values are dropped
         options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
         self._compiled = torch.compile(losses_at, dynamic=False, backend=backend, options=options)
         self._rate, self._has_padding = rate, has_padding
 
     def __call__(self, model: PreTrainedModel, batch: Batch) -> Losses:
         """The sums of a micro-batch."""
-        fits = len(batch.positions) <= self._room(batch) and most_in_a_row(batch) < self._columns(batch)
-        return self._compiled(model, *self._padded(batch)) if fits else losses(model, batch)
+        wanted = wanted_of(batch)
+        if len(batch.positions) > self._room(batch) or wanted.queries.shape[1] > self._columns(batch):
+            return losses_at(model, batch, wanted)
+        return self._compiled(model, *self._padded(batch, wanted))
 
     def warm_up(self, model: PreTrainedModel, batch: Batch, hardware: Hardware) -> float:
         """Compiles for micro-batches like this one, forward and backward; model and random states stay as they are.
@@ -122,11 +120,13 @@ class CompiledLosses:
             RuntimeError, OSError: torch cannot compile here.
         """
         started = time.perf_counter()
-        kept = self._fitting(batch)
-        fitting = replace(batch, positions=batch.positions[kept], targets=batch.targets[kept]).to(hardware.device)
+        width = batch.input_ids.shape[1]
+        # so many of the first tokens of each sequence that there is room for all of them
+        few = batch.positions % width < min(self._columns(batch) - 1, self._room(batch) // len(batch.input_ids))
+        fitting = replace(batch, positions=batch.positions[few], targets=batch.targets[few]).to(hardware.device)
         with torch.random.fork_rng([hardware.device] if hardware.device.type == "cuda" else []):
             with hardware.autocast():
-                found = self._compiled(model, *self._padded(fitting))
+                found = self._compiled(model, *self._padded(fitting, wanted_of(fitting)))
             total = found.mlm if found.order is None else found.mlm + found.order
             weights = [weight for weight in model.parameters() if weight.requires_grad]
             torch.autograd.grad(total, weights, allow_unused=True)
@@ -138,27 +138,20 @@ class CompiledLosses:
         return room_for_masked(batch.input_ids.numel(), self._rate)
 
     def _columns(self, batch: Batch) -> int:
-        """Queries of a sequence in the last layer; one of them may be its first token's."""
-        return room_for_masked(batch.input_ids.shape[1], self._rate, DEVIATIONS_OF_A_ROW)
+        """Queries of a sequence in the last layer; with SOP one of them is its first token's."""
+        return room_for_masked(batch.input_ids.shape[1], self._rate)
 
-    def _fitting(self, batch: Batch) -> torch.Tensor:
-        """Which of the masked tokens there is room for."""
-        row = batch.positions // batch.input_ids.shape[1]
-        rank = torch.arange(len(row)) - torch.searchsorted(row, row)
-        return torch.nonzero(rank < self._columns(batch) - 1)[: self._room(batch), 0]
-
-    def _padded(self, batch: Batch) -> tuple[Batch, Wanted]:
+    def _padded(self, batch: Batch, wanted: Wanted) -> tuple[Batch, Wanted]:
         """The batch and what is wanted of it, in tensors that are equally large for all batches of its shape."""
-        room = self._room(batch)
-        wanted = wanted_of(batch, self._columns(batch), room)
+        missing = self._room(batch) - len(batch.positions)
         mask = batch.attention_mask
         fixed = replace(
             batch,
             attention_mask=torch.ones_like(batch.input_ids) if mask is None and self._has_padding else mask,
-            positions=pad(batch.positions, (0, room - len(batch.positions))),
-            targets=pad(batch.targets, (0, room - len(batch.targets)), value=IGNORED),
+            positions=pad(batch.positions, (0, missing)),
+            targets=pad(batch.targets, (0, missing), value=IGNORED),
         )
-        return fixed, wanted
+        return fixed, wanted.widened(self._columns(batch), len(wanted.places) + missing)
 
 
 class Compilation:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,52 +66,6 @@ def vocabulary_head(model: PreTrainedModel) -> torch.nn.Module:
     head = model.predictions if hasattr(model, "predictions") else model.cls
     assert isinstance(head, torch.nn.Module)
     return head
-
-
-def layers_of(model: PreTrainedModel) -> list[Any]:
-    """The encoder's layers in the order in which they are computed; ALBERT's come several times."""
-    encoder = model.base_model.encoder
-    if not hasattr(encoder, "albert_layer_groups"):
-        return list(encoder.layer)
-    layers, groups = model.config.num_hidden_layers, encoder.albert_layer_groups
-    return [layer for number in range(layers) for layer in groups[int(number / (layers / len(groups)))].albert_layers]
-
-
-@dataclass(frozen=True)
-class Projections:
-    """The parts of a layer's attention."""
-
-    query: Any
-    key: Any
-    value: Any
-    output: Any
-    dropout: Any
-    norm: Any
-
-
-def projections(layer: Any) -> Projections:
-    """The parts of this layer's attention, by the names that its architecture has for them."""
-    attention = layer.attention
-    if hasattr(attention, "self"):
-        inner, after = attention.self, attention.output
-        return Projections(inner.query, inner.key, inner.value, after.dense, after.dropout, after.LayerNorm)
-    return Projections(
-        attention.query,
-        attention.key,
-        attention.value,
-        attention.dense,
-        attention.output_dropout,
-        attention.LayerNorm,
-    )
-
-
-def feed_forward(layer: Any, attended: torch.Tensor) -> torch.Tensor:
-    """What a layer makes of its attention's output [..., hidden_size], position by position."""
-    if hasattr(layer, "ff_chunk"):
-        result: torch.Tensor = layer.full_layer_layer_norm(layer.ff_chunk(attended) + attended)
-    else:
-        result = layer.feed_forward_chunk(attended)
-    return result
 
 
 def count_parameters(model: torch.nn.Module) -> int:

@@ -2,7 +2,7 @@
 
 At 15 % masking the stock ``forward(labels=...)`` spends most of a small model's time on logits that are then
 ignored. Here the model's own head sees the states at the masked positions only, and the encoder's last layer computes
-no others. The result equals the full computation up to rounding; with dropout, other values are dropped.
+no others. The result equals the full computation up to rounding.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tasks.pretraining.batches import Batch
-from tasks.pretraining.last_layer import Wanted, states_of, wanted_of
+from tasks.pretraining.encoder import Wanted, states_of, wanted_of
 from tasks.pretraining.models import vocabulary_head
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ def losses(model: PreTrainedModel, batch: Batch) -> Losses:
 
 
 def losses_at(model: PreTrainedModel, batch: Batch, wanted: Wanted) -> Losses:
-    """The same with what is wanted of the batch given, in tensors of any width; targets are as many as it has places.
-
-    Targets of -100 are left out, torch's ``cross_entropy`` does so.
-    """
+    """The same with what is wanted of the batch given; it may be widened, with a target of -100 for what was added."""
     states = states_of(model, batch, wanted)
     firsts = 0 if batch.order is None else len(batch.order)
     predicted = vocabulary_head(model)(states[firsts:]).float()

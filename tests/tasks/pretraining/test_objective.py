@@ -13,9 +13,20 @@ from tasks.pretraining.objective import losses
 from tasks.pretraining.settings import MaskingSettings
 
 
-@pytest.mark.parametrize(("architecture", "objective"), [("bert", "mlm"), ("albert", "mlm"), ("albert", "mlm+sop")])
-def test_equals_the_full_computation(settings, tokenizer, pairs_folder, architecture, objective):
-    model = build_model(settings(architecture).model, tokenizer, objective, seed=0).eval()
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    ("architecture", "objective", "shape"),
+    [
+        ("bert", "mlm", {}),
+        ("albert", "mlm", {}),
+        ("albert", "mlm+sop", {}),
+        ("albert", "mlm+sop", {"layers": 5, "layer_groups": 3}),
+        ("bert", "mlm", {"layers": 1}),
+    ],
+)
+def test_equals_the_full_computation(settings, tokenizer, pairs_folder, architecture, objective, shape, attention):
+    shape = settings(architecture).model.model_copy(update=shape)
+    model = build_model(shape, tokenizer, objective, seed=0, attention=attention).eval()
     rows = PackedSplit(pairs_folder, "train")
     collator = Collator(tokenizer, MaskingSettings(), sentence_order=objective == "mlm+sop")
     batch = collator(rows, np.arange(16), np.random.default_rng(0))

@@ -18,7 +18,7 @@ from tasks.pretraining.utilisation import flops_per_token, peak_flops, published
 @pytest.mark.parametrize("architecture", ["albert", "bert"])
 def test_formula_equals_what_torch_counts(architecture, settings, tokenizer, pack_folder):
     shape = settings(architecture).model
-    model = build_model(shape, tokenizer, "mlm", seed=0, attention="eager")
+    model = build_model(shape, tokenizer, "mlm", seed=0, attention="eager").eval()
     split = PackedSplit(pack_folder, "train")
     batch = Collator(tokenizer, MaskingSettings(), False)(split, np.arange(8), np.random.default_rng(0))
     positions = (torch.arange(8)[:, None] * split.sequence_length + torch.tensor([1, 3])).reshape(-1)
