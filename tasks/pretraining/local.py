@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from pathlib import Path
@@ -15,8 +16,9 @@ from tasks.contract import LOGS, Progress, UserError
 from tasks.pretraining.batches import Collator, PackedSplit
 from tasks.pretraining.devices import count_devices, train_together
 from tasks.pretraining.group import ALONE, Group
+from tasks.pretraining.memory import kept_memory
 from tasks.pretraining.models import build_model, count_parameters
-from tasks.pretraining.precision import choose_hardware
+from tasks.pretraining.precision import Hardware, choose_hardware
 from tasks.pretraining.reporting import Reporter
 from tasks.pretraining.settings import MaskingSettings, PretrainSettings
 from tasks.pretraining.training import Training
@@ -67,7 +69,8 @@ def train_model(
     sentence_order = asked.objective == "mlm+sop"
     collator = Collator(tokenizer, asked.masking, sentence_order)
     if group.rank:
-        Training(model, asked, hardware, train, collator, [], folder, group=group).run(progress)
+        with _memory(hardware):
+            Training(model, asked, hardware, train, collator, [], folder, group=group).run(progress)
         return {}
     # validated with the published masking whatever the training's is, so that losses of recipes compare
     validation_collator = Collator(tokenizer, MaskingSettings(), sentence_order)
@@ -80,7 +83,7 @@ def train_model(
     peak = peak_flops(hardware, asked.peak_tflops)
     per_token = flops_per_token(settings.model, len(tokenizer), train.sequence_length, asked.masking.rate)
     full_speed = None if peak is None else group.size * peak / per_token
-    with Reporter(settings, model, folder, folder / LOGS) as report:
+    with Reporter(settings, model, folder, folder / LOGS) as report, _memory(hardware):
         training = Training(model, asked, hardware, train, collator, validation, folder, full_speed, report, group)
         standing = training.run(progress)
     save_checkpoint(model, tokenizer_folder, folder / "checkpoint")
@@ -115,6 +118,10 @@ def train_model(
             **training.compilation.resolved(),
         },
     }
+
+
+def _memory(hardware: Hardware) -> contextlib.AbstractContextManager[None]:
+    return kept_memory() if hardware.device.type == "cpu" else contextlib.nullcontext()
 
 
 def save_checkpoint(model: PreTrainedModel, tokenizer_folder: Path, target: Path) -> None:
