@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tasks.contract import EXECUTION, Settings
+from tasks.pretraining.probe import ProbeCall, ProbeSettings
 
 MAX_WIDTH = 65_536
 """Upper limit of the model's widths and lengths: far above every published model, far below what overflows."""
@@ -27,11 +28,10 @@ ALBERT_EMBEDDING_SIZE = 128
 LAMB_CLAMP = 10_000.0
 """Upper limit of a weight's norm in LAMB's trust ratio, as in torch_optimizer 0.3.0 and sahajBERT."""
 
-
 SPIKE_STEPS = 10
 """Default of ``spike_steps``."""
 
-LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops", "devices", "compile")
+LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops", "devices", "compile", "probe")
 """Settings of pretraining that the other engines do not know."""
 
 
@@ -221,6 +221,10 @@ class PretrainingSettings(Settings):
     checkpoint_every: Annotated[int, EXECUTION] = Field(
         500, gt=0, le=MAX_STEPS, description="steps between two checkpoints"
     )
+    probe: Annotated[ProbeSettings | None, EXECUTION] = Field(
+        None,
+        description="engine local: short fine-tunings on the way, whose scores go into log and report; null: none",
+    )
     report_to: Annotated[tuple[str, ...], EXECUTION] = Field(
         (), description="transformers' integrations that get the log too: tensorboard, wandb, trackio, mlflow, ..."
     )
@@ -284,6 +288,8 @@ class PretrainSettings(Settings):
 
     model: ModelSettings
     pretraining: PretrainingSettings
+    probe_call: Annotated[ProbeCall | None, EXECUTION] = None
+    """Carries out the probe of ``pretraining``; a recipe does not name it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> PretrainSettings:
