@@ -158,7 +158,8 @@ def probe_chart(facts: PretrainingFacts) -> Markup:
     if facts.probe is None:
         return Markup("")
     points = [(point.step, point.probe_score) for point in facts.validation_curve]
-    return _share_chart(points, "probe", f"{facts.probe.metric}, per cent", f"Probe on {facts.probe.task}")
+    title = f"probe on {facts.probe.task}"
+    return _share_chart(points, "probe", f"{title}: {facts.probe.metric}, per cent", title.capitalize())
 
 
 def _share_chart(found: Sequence[tuple[int, float | None]], name: str, unit: str, title: str) -> Markup:

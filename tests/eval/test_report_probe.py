@@ -51,7 +51,7 @@ def test_its_scores_are_drawn_and_stand_in_the_table(probed: tuple[str, str, str
     drawing = next(svg for svg in re.findall(r"(?s)<svg.*?</svg>", html) if "probe-title" in svg)
     assert "Probe on ner over pretraining steps" in drawing
     assert "From 36.0 per cent at step 1,600 to 68.0 per cent at step 4,800." in drawing
-    assert "entity F1, per cent" in drawing
+    assert f">{TITLE}<" in drawing
     assert drawing.count('class="dot"') == 3
     assert "trained on up to 1,000 items of ner, 3 times over, and its entity F1" in Page(html).text
     assert "trained on up to 1,000 items of ner, 3 times over, and its entity F1" in markdown
