@@ -234,7 +234,7 @@ class Report(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     name: str
     description: str
     verdict: str

@@ -5,11 +5,11 @@ corpus -> tokenizer -> pack -> pretrain -> seed runs (model x task x seed) -> ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from eval.gathering import STAGE as EVALUATE
-from eval.gathering import gathering_settings
+from eval.gathering import GatheringSettings, gathering_settings
 from eval.probe import probe_call
 from eval.report import STAGE as REPORT
 from eval.report import ReportSettings
@@ -40,6 +40,24 @@ class Node:
     def group(self) -> str:
         """The selectable stage that this node belongs to."""
         return "evaluate" if self.stage.name == SEED_RUN.name else self.stage.name
+
+    @property
+    def dispensable(self) -> bool:
+        """Whether the chain goes on without this node if it fails: a seed run that crashes is missing."""
+        return self.stage.name == SEED_RUN.name
+
+    def without(self, failures: Mapping[str, str]) -> Node:
+        """The node as it reads what is there of its inputs, and is told why the others are not.
+
+        Args:
+            failures: nodes that failed, by name, each with its failure in one line.
+        """
+        missing = {name: failures[source] for name, source in self.inputs.items() if source in failures}
+        if not missing:
+            return self
+        assert isinstance(self.settings, GatheringSettings)
+        inputs = {name: source for name, source in self.inputs.items() if name not in missing}
+        return replace(self, settings=self.settings.model_copy(update={"missing": missing}), inputs=inputs)
 
 
 def nodes_of(recipe: Recipe) -> list[Node]:
