@@ -162,6 +162,7 @@ def _of_results(results: Results) -> Iterator[Caution]:
                     f"The mean is over {model.n} of {model.declared} declared seeds; running again tries it again.",
                     important=True,
                 )
+            second_line = "; a second line leaves out those that learnt nothing" if model.without_degenerate else ""
             flagged: dict[tuple[str, ...], list[str]] = {}
             for seed in model.seeds:
                 if seed.flags:
@@ -170,8 +171,7 @@ def _of_results(results: Results) -> Iterator[Caution]:
                 yield Caution(
                     kind="flagged run",
                     text=f"{task.task}, {model.model}, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}: "
-                    f"{', '.join(flags)}. Flagged runs are kept in the mean; a second line leaves out those that "
-                    "learnt nothing.",
+                    f"{', '.join(flags)}. Flagged runs are kept in the mean{second_line}.",
                 )
         if task.comparison is None:
             yield Caution(

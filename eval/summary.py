@@ -52,12 +52,13 @@ class Measured:
 
 
 def summarise(scores: Sequence[float]) -> SeedSummary:
-    """Mean, sample std (n - 1 in the denominator) and t interval; one score has neither std nor interval."""
+    """Mean, sample std (n - 1 in the denominator) and t interval, cut at 0 and 1, beyond which no score lies; one
+    score has neither std nor interval."""
     return SeedSummary(
         n=len(scores),
         mean=statistics.fmean(scores),
         std=statistics.stdev(scores) if len(scores) > 1 else None,
-        interval=_interval(t_interval(scores)),
+        interval=_possible(t_interval(scores)),
     )
 
 
@@ -165,5 +166,5 @@ def _result(measured: Measured, item_interval: tuple[float, float]) -> ModelResu
     )
 
 
-def _interval(ends: tuple[float, float] | None) -> Interval | None:
-    return None if ends is None else Interval(low=ends[0], high=ends[1])
+def _possible(ends: tuple[float, float] | None) -> Interval | None:
+    return None if ends is None else Interval(low=max(0.0, ends[0]), high=min(1.0, ends[1]))
