@@ -85,7 +85,7 @@ def _run(options: Options) -> int:
     _print_end(paths)
     missing = [step.node.name for step in prepared.steps if step.node.name not in paths]
     if missing:
-        warnings = [*warnings, f"{', '.join(missing)} failed and are missing; the same command tries them again"]
+        warnings = [*warnings, f"failed and missing: {', '.join(missing)}; the same command tries again"]
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return 0
