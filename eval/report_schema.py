@@ -28,6 +28,10 @@ class SourceFacts(_Facts):
     characters: int
     empty_dropped: int
     duplicates_dropped: int = 0
+    unreadable_skipped: int = 0
+    script_dropped: int = 0
+    overlap_dropped: int = 0
+    near_duplicates_dropped: int = 0
 
 
 class CorpusFacts(_Facts):

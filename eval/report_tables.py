@@ -134,30 +134,38 @@ def packing_table(facts: PackingFacts) -> Table:
     return make_table("packing-account", caption, titles, "l" + "rr" * len(splits), rows)
 
 
+_LEFT_OUT = {
+    "empty_dropped": "empty, dropped",
+    "duplicates_dropped": "duplicates, dropped",
+    "near_duplicates_dropped": "near duplicates, dropped",
+    "script_dropped": "other scripts, dropped",
+    "overlap_dropped": "overlap with test texts, dropped",
+    "unreadable_skipped": "unreadable, skipped",
+}
+
+
 def corpus_table(facts: CorpusFacts) -> Table:
-    """The sources of the corpus."""
+    """The sources of the corpus, and what was left out of them; of the rarer reasons only those that occurred."""
     sources = facts.sources.values()
-    documents, characters, empty, duplicates = (
-        sum(source.documents for source in sources),
-        sum(source.characters for source in sources),
-        sum(source.empty_dropped for source in sources),
-        sum(source.duplicates_dropped for source in sources),
-    )
+    totals = {count: sum(getattr(source, count) for source in sources) for count in _LEFT_OUT}
+    shown = [count for count, total in totals.items() if total or count in ("empty_dropped", "duplicates_dropped")]
+    documents = sum(source.documents for source in sources)
+    characters = sum(source.characters for source in sources)
     rows = [
         (
             name,
             f"{source.documents:,}",
             f"{source.characters:,}",
             _share(source.characters, characters),
-            f"{source.empty_dropped:,}",
-            f"{source.duplicates_dropped:,}",
+            *(f"{getattr(source, count):,}" for count in shown),
         )
         for name, source in facts.sources.items()
     ]
     share = _share(characters, characters)
-    total = ("all sources", f"{documents:,}", f"{characters:,}", share, f"{empty:,}", f"{duplicates:,}")
-    titles = ["source", "documents", "characters", "share", "empty, dropped", "duplicates, dropped"]
-    return make_table("corpus-sources", "Sources of the corpus", titles, "lrrrrr", rows, totals=[total])
+    total = ("all sources", f"{documents:,}", f"{characters:,}", share, *(f"{totals[count]:,}" for count in shown))
+    titles = ["source", "documents", "characters", "share", *(_LEFT_OUT[count] for count in shown)]
+    alignment = "lrrr" + "r" * len(shown)
+    return make_table("corpus-sources", "Sources of the corpus", titles, alignment, rows, totals=[total])
 
 
 def timing_table(report: Report) -> Table:

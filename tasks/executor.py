@@ -89,28 +89,48 @@ def open_executor(workers: int, dask_address: str | None = None) -> Iterator[Exe
 
 
 def in_order(
-    executor: Executor, function: Callable[[Piece], Result], pieces: Iterable[Piece], *, ahead: int
-) -> Iterator[Result]:
-    """``map`` that reads no more than ``ahead`` pieces before their results are taken, so that memory is bounded.
+    executor: Executor,
+    function: Callable[[Piece], Result],
+    pieces: Iterable[Piece],
+    *,
+    ahead: int,
+    known: Callable[[Piece], Result | None] = lambda piece: None,
+) -> Iterator[tuple[Piece, Result]]:
+    """Each piece with what ``function`` makes of it, in the order of the pieces.
+
+    Args:
+        executor: where it is called.
+        function: at the top of a module; pieces and results can be pickled.
+        pieces: read as they are needed.
+        ahead: how many are read at most before the first one's result is taken, which bounds memory.
+        known: the result of a piece if it need not be computed.
 
     Raises:
         StageError: workers died, or the cluster is gone.
         Exception: whatever ``function`` or the reading of the pieces raised.
     """
-    waiting: deque[Future[Result]] = deque()
+    waiting: deque[tuple[Piece, Future[Result]]] = deque()
     try:
         for piece in pieces:
-            waiting.append(_submitted(executor, function, piece))
+            waiting.append((piece, _submitted(executor, function, piece, known(piece))))
             if len(waiting) == ahead:
-                yield _result(waiting.popleft())
+                piece, future = waiting.popleft()
+                yield piece, _result(future)
         while waiting:
-            yield _result(waiting.popleft())
+            piece, future = waiting.popleft()
+            yield piece, _result(future)
     finally:
-        for future in waiting:
+        for _, future in waiting:
             future.cancel()
 
 
-def _submitted(executor: Executor, function: Callable[[Piece], Result], piece: Piece) -> Future[Result]:
+def _submitted(
+    executor: Executor, function: Callable[[Piece], Result], piece: Piece, known: Result | None
+) -> Future[Result]:
+    if known is not None:
+        done: Future[Result] = Future()
+        done.set_result(known)
+        return done
     try:
         return executor.submit(function, piece)
     except BrokenProcessPool as error:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from tasks.contract import SCRATCH, UserError, no_progress
 from tasks.corpus import STAGE, CorpusSettings, check
+from tasks.corpus_account import COUNTED
 
 HUB_REVISION = "0123456789abcdef0123456789abcdef01234567"
 REAL = Path(__file__).parents[2].parent / "shared/data/corpus/bn"
@@ -46,6 +47,10 @@ def run(chosen, folder):
         for split in ("train", "validation")
     }
     return metrics, rows
+
+
+def counts(**others):
+    return {"documents": 0, "characters": 0} | dict.fromkeys(COUNTED.values(), 0) | others
 
 
 def all_texts(rows):
@@ -146,8 +151,8 @@ class TestCleaning:
         metrics, rows = run(chosen, tmp_path / "out")
         assert sorted(all_texts(rows)) == ["ক", "খ", "গ"]
         assert metrics["sources"] == {
-            "a": {"documents": 2, "characters": 2, "empty_dropped": 2, "duplicates_dropped": 1},
-            "b": {"documents": 1, "characters": 1, "empty_dropped": 0, "duplicates_dropped": 1},
+            "a": counts(documents=2, characters=2, empty_dropped=2, duplicates_dropped=1),
+            "b": counts(documents=1, characters=1, duplicates_dropped=1),
         }
         assert (metrics["documents"], metrics["characters"], metrics["bytes"]) == (3, 3, 9)
         assert {row["id"]: row["text"] for split in rows.values() for row in split} == {
@@ -191,7 +196,7 @@ class TestSplitsAndShards:
     def test_long_documents_make_several_row_groups_and_lose_nothing(self, tmp_path, monkeypatch):
         import pyarrow.parquet
 
-        monkeypatch.setattr("tasks.corpus.ROW_GROUP_CHARACTERS", 1_000)
+        monkeypatch.setattr("tasks.corpus_shards.ROW_GROUP_CHARACTERS", 1_000)
         path = write_jsonl(tmp_path / "a.jsonl", texts(500))
         _, rows = run(settings(files(path)), tmp_path / "out")
         assert sorted(all_texts(rows)) == sorted(texts(500))
@@ -356,7 +361,7 @@ class TestBadInput:
         import pyarrow.parquet
 
         (tmp_path / "a.csv").write_text("label,body\n1,ক\n")
-        fails(settings(files(tmp_path / "a.csv")), tmp_path / "out", says=["a.csv:2", "label, body"])
+        fails(settings(files(tmp_path / "a.csv")), tmp_path / "out", says=["a.csv:1", "label, body"])
         pyarrow.parquet.write_table(pyarrow.table({"body": ["ক"]}), tmp_path / "a.parquet")
         fails(settings(files(tmp_path / "a.parquet")), tmp_path / "out", says=["a.parquet", "'text'", "body"])
         (tmp_path / "b.parquet").write_text("no")

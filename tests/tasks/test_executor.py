@@ -32,14 +32,14 @@ def refuse(number):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_the_order_of_the_pieces(workers):
     with open_executor(workers) as pool:
-        results = list(in_order(pool, slower_at_first, range(40), ahead=8))
+        results = [result for _, result in in_order(pool, slower_at_first, range(40), ahead=8)]
     assert [number for number, _ in results] == list(range(40))
     assert (os.getpid() in {process for _, process in results}) == (workers == 1)
 
 
 def test_a_cluster_gives_the_same_and_its_workers_do_the_work(dask_address):
     with open_executor(1, dask_address) as cluster:
-        results = list(in_order(cluster, slower_at_first, range(40), ahead=8))
+        results = [result for _, result in in_order(cluster, slower_at_first, range(40), ahead=8)]
         with pytest.raises(UserError, match="number 1: is odd"):
             list(in_order(cluster, refuse, [1], ahead=1))
     assert [number for number, _ in results] == list(range(40))
@@ -51,9 +51,17 @@ def test_no_more_is_read_ahead_than_asked():
     pieces = (read.append(number) or number for number in range(100))
     with ThreadPoolExecutor(1) as pool:
         results = in_order(pool, str, pieces, ahead=5)
-        assert [next(results), next(results)] == ["0", "1"]
+        assert [next(results), next(results)] == [(0, "0"), (1, "1")]
         assert len(read) == 6
         results.close()
+
+
+def test_what_is_known_is_not_computed_again():
+    with ThreadPoolExecutor(1) as pool:
+        results = dict(in_order(pool, refuse, [0, 2], ahead=2, known=lambda number: number + 1))
+        with pytest.raises(UserError, match="number 1"):
+            list(in_order(pool, refuse, [0, 1], ahead=2, known=lambda number: None if number else "even"))
+    assert results == {0: 1, 2: 3}
 
 
 def test_a_killed_worker_ends_the_stage_with_one_line():
