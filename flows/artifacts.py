@@ -28,7 +28,7 @@ def shown_for(stage: str, artifact: Path, metrics: Mapping[str, Any]) -> Shown |
         artifact: the folder it left.
         metrics: the metrics in its record.
     """
-    if stage == "corpus":
+    if stage == "corpus" and "sources" in metrics:
         rows = [{"source": source} | counts for source, counts in metrics["sources"].items()]
         return _table(stage, "The documents of each source, and why others were left out", rows)
     if stage == "tokenizer":

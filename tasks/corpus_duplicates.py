@@ -22,23 +22,17 @@ CREATE TABLE documents (number INTEGER PRIMARY KEY, id TEXT, signature BLOB);
 """
 
 
-def scratch_database(path: Path, schema: str, cache_kib: int = CACHE_KIB) -> sqlite3.Connection:
-    """Open a database that only has to survive a killed process, not a failing machine; made anew if it is damaged."""
-    try:
-        return _opened(path, schema, cache_kib)
-    except sqlite3.DatabaseError:
-        path.unlink()
-        return _opened(path, schema, cache_kib)
-
-
-def _opened(path: Path, schema: str, cache_kib: int) -> sqlite3.Connection:
+def _database(path: Path, schema: str, *, survives: bool) -> sqlite3.Connection:
+    """A database that survives a killed process if it should, and never a failing machine."""
     database = sqlite3.connect(path)
     try:
+        journal = "PERSIST" if survives else "OFF"
         database.executescript(
-            f"PRAGMA synchronous = OFF; PRAGMA cache_size = -{cache_kib}; PRAGMA locking_mode = EXCLUSIVE;"
+            f"PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = {journal}; PRAGMA synchronous = OFF;"
+            f"PRAGMA cache_size = -{CACHE_KIB if not survives else CACHE_KIB // 16};"
         )
         if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            database.executescript(f"BEGIN; {schema} COMMIT;")
+            database.executescript(schema)
     except sqlite3.DatabaseError:
         database.close()
         raise
@@ -56,10 +50,8 @@ class Duplicates:
     def __init__(self, path: Path, near_similarity: float = 1.0) -> None:
         path.unlink(missing_ok=True)
         self._path = path
-        self._database = scratch_database(path, _SCHEMA)
-        # One transaction that is never ended: what is in it is of no use to a later process.
-        self._database.execute("PRAGMA journal_mode = OFF")
-        self._database.execute("BEGIN")
+        self._database = _database(path, _SCHEMA, survives=False)
+        self._database.execute("BEGIN")  # and never ended: it is of no use to another process
         self._similarity = near_similarity
 
     def exact(self, digest: bytes, id: str) -> str | None:
@@ -103,12 +95,16 @@ class Findings:
     """Findings of a run that was killed, by what they were found in: cleaning costs more than reading again.
 
     Args:
-        path: a file, which may hold findings already.
+        path: a file, which may hold findings already; made anew if it is damaged.
     """
 
     def __init__(self, path: Path) -> None:
         schema = "CREATE TABLE found (piece BLOB PRIMARY KEY, findings BLOB) WITHOUT ROWID;"
-        self._database = scratch_database(path, schema)
+        try:
+            self._database = _database(path, schema, survives=True)
+        except sqlite3.DatabaseError:
+            path.unlink()
+            self._database = _database(path, schema, survives=True)
 
     def get(self, piece: bytes) -> bytes | None:
         """What was kept for a piece."""

@@ -114,6 +114,6 @@ class Lines:
 def too_long(size: int, longest: int) -> str:
     """What is said of a document or line of ``size`` bytes; ``longest`` is the limit that it exceeds."""
     return (
-        f"{size / MEGABYTE:,.1f} MB without an end, more than {longest / MEGABYTE:,.1f}; split it (a text file by "
+        f"{size / MEGABYTE:.4g} MB in one document, more than {longest / MEGABYTE:.4g}; split it (a text file by "
         "`documents: line` or `blank-line`), or raise corpus.max_document_mb"
     )

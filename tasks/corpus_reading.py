@@ -20,7 +20,7 @@ from tasks.corpus_duplicates import Findings
 from tasks.corpus_files import Unreadable
 from tasks.corpus_shards import Document
 from tasks.corpus_sources import FilesSource, HubSource, SampleSource, read_source
-from tasks.executor import in_order
+from tasks.executor import in_order, versions
 
 PIECE_CHARACTERS = 250_000
 PIECE_DOCUMENTS = 500
@@ -62,7 +62,7 @@ class Reading:
         findings: Findings | None,
     ) -> None:
         self._analysis = analysis
-        self._of_analysis = hashlib.blake2b(repr(analysis).encode(), digest_size=16).digest()
+        self._of_analysis = hashlib.blake2b(repr((analysis, versions())).encode(), digest_size=16).digest()
         self._account = account
         self._executor = executor
         self._progress = progress
