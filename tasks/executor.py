@@ -7,17 +7,18 @@ top of a module and plain values: a worker elsewhere imports the function by nam
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, Field
 
@@ -31,6 +32,9 @@ Result = TypeVar("Result")
 
 CONNECT_SECONDS = 30
 """How long a scheduler may take to answer, and to have a worker."""
+
+POLL_SECONDS = 1.0
+"""How often it is looked whether the scheduler is still there while its result is waited for."""
 
 SCHEMES = ("tcp://", "tls://")
 
@@ -71,7 +75,7 @@ def open_executor(workers: int, dask_address: str | None = None) -> Iterator[Exe
     """
     if dask_address is not None:
         with _dask_client(dask_address) as client:
-            yield client.get_executor()
+            yield _DaskExecutor(client)
         return
     executor: Executor
     if workers == 1:
@@ -115,10 +119,10 @@ def in_order(
             waiting.append((piece, _submitted(executor, function, piece, known(piece))))
             if len(waiting) == ahead:
                 piece, future = waiting.popleft()
-                yield piece, _result(future)
+                yield piece, _result(executor, future)
         while waiting:
             piece, future = waiting.popleft()
-            yield piece, _result(future)
+            yield piece, _result(executor, future)
     finally:
         for _, future in waiting:
             future.cancel()
@@ -131,28 +135,39 @@ def _submitted(
         done: Future[Result] = Future()
         done.set_result(known)
         return done
-    try:
+    with _one_line():
         return executor.submit(function, piece)
-    except BrokenProcessPool as error:
-        raise _died(error) from None
 
 
-def _result(future: Future[Result]) -> Result:
+def _result(executor: Executor, future: Future[Result]) -> Result:
+    with _one_line():
+        while True:
+            try:
+                return future.result(timeout=POLL_SECONDS)
+            except TimeoutError:
+                if future.done():  # it is the function's own error, or it has just ended
+                    return future.result()
+                if isinstance(executor, _DaskExecutor) and executor.lost:
+                    raise StageError("the Dask scheduler is gone; start it, and run again") from None
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """What becomes of workers' ends: one line. What a function raises stays what it is."""
     try:
-        return future.result()
+        yield
     except BrokenProcessPool as error:
-        raise _died(error) from None
+        raise StageError(
+            f"a worker process was killed, for want of memory perhaps ({_first_line(error)}); run again"
+        ) from None
     except Exception as error:
-        # Dask's own errors are known by where they are defined: the package may not be there to compare with.
-        if type(error).__module__.partition(".")[0] != "distributed":
+        # Nobody here cancels what is waited for: a cluster that is gone does. Its own errors are known by where they
+        # are defined, since the package may not be there to compare with.
+        if not isinstance(error, CancelledError) and type(error).__module__.partition(".")[0] != "distributed":
             raise
         raise StageError(
-            f"the Dask cluster failed: {type(error).__name__}: {_first_line(error)}; run again"
+            f"the Dask cluster is gone or failed ({type(error).__name__}: {_first_line(error)}); run again"
         ) from error
-
-
-def _died(error: Exception) -> StageError:
-    return StageError(f"a worker process was killed, for want of memory perhaps ({_first_line(error)}); run again")
 
 
 def _end_with_parent() -> None:
@@ -170,12 +185,30 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait_for_end, name="lifeline", daemon=True).start()
 
 
+class _DaskExecutor(Executor):
+    """Dask's executor, and whether its scheduler is there: if that is killed, some futures never end."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._executor = client.get_executor()
+
+    def submit(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        return cast("Future[Result]", self._executor.submit(function, *args, **kwargs))
+
+    @property
+    def lost(self) -> bool:
+        return bool(self._client.status != "running")
+
+
 @contextmanager
 def _dask_client(address: str) -> Iterator[Client]:
     try:
         from distributed import Client
     except ImportError:
         raise UserError(f"{address}: needs Dask, which is not installed; pip install 'sahajflow[dask]'") from None
+    # A lost scheduler comes as the stage's error, in one line; these would show tracebacks beside it.
+    for name in ("distributed", "distributed.client", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

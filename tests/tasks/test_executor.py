@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -23,6 +24,11 @@ def slower_at_first(number):
 
 def die(number):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def time_out(number):
+    time.sleep(0.1)
+    raise TimeoutError("own")
 
 
 def refuse(number):
@@ -68,6 +74,28 @@ def test_a_killed_worker_ends_the_stage_with_one_line():
     with open_executor(2) as pool, pytest.raises(StageError, match="worker process was killed") as failure:
         list(in_order(pool, die, range(3), ahead=2))
     assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize("sign", ["cancelled", "silent"])
+def test_a_cluster_that_is_gone_ends_the_stage_with_one_line(dask_address, monkeypatch, sign):
+    # When its scheduler is killed, Dask cancels what it no longer does; or, at the wrong moment, says nothing.
+    monkeypatch.setattr(executor, "POLL_SECONDS", 0.1)
+    with open_executor(1, dask_address) as cluster:
+        silent = Future()
+        if sign == "cancelled":
+            silent.cancel()
+        monkeypatch.setattr(cluster, "submit", lambda *_: silent)
+        monkeypatch.setattr(cluster, "_client", SimpleNamespace(status="connecting"))
+        with pytest.raises(StageError, match=r"Dask (scheduler|cluster) is gone"):
+            list(in_order(cluster, str, range(3), ahead=2))
+
+
+def test_an_error_that_looks_like_a_wait_is_the_functions_own(monkeypatch):
+    monkeypatch.setattr(executor, "POLL_SECONDS", 0.05)
+    with ThreadPoolExecutor(1) as pool:
+        assert list(in_order(pool, slower_at_first, [0, 9], ahead=1)) == [(n, (n, os.getpid())) for n in (0, 9)]
+        with pytest.raises(TimeoutError, match="own"):
+            list(in_order(pool, time_out, [1], ahead=1))
 
 
 def test_workers_end_when_their_parent_is_killed(tmp_path):
