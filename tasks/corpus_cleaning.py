@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 PERMUTATIONS = 128
@@ -111,10 +111,12 @@ def _analysed(analysis: Analysis, texts: list[str]) -> list[Finding]:
 
 def _compared(analysis: Analysis, finding: Finding, text: str) -> tuple[Finding, Any]:
     """The finding with an overlap in it if there is one; and the runs that near duplicates share, if they matter."""
+    import numpy as np
+
     words = words_of(text)
     numbers = numbers_of(words)
     if analysis.overlap_words is not None:
-        where = _overlap(runs_of(numbers, analysis.overlap_words), _test_runs(analysis.test_runs))
+        where = _overlap(runs_of(numbers, analysis.overlap_words), np.frombuffer(analysis.test_runs, np.uint64))
         if where is not None:
             run = " ".join(words[where : where + analysis.overlap_words])
             return finding._replace(fault="overlap", detail=run), None
@@ -201,13 +203,6 @@ def _overlap(runs: Any, test_runs: Any) -> int | None:
     places[places == len(test_runs)] = 0
     found = np.flatnonzero(test_runs[places] == runs)
     return int(found[0]) if len(found) else None
-
-
-@lru_cache(1)
-def _test_runs(packed: bytes) -> Any:
-    import numpy as np
-
-    return np.frombuffer(packed, np.uint64)
 
 
 def _signatures(sets: list[Any]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.corpus_cleaning import similarity
 
-CACHE_KIB = 128 * 1024
+CACHE_KIB = 64 * 1024
 """Memory that SQLite may take; beyond it, what was read last is in the operating system's cache of files."""
 
 _SCHEMA = """
@@ -114,7 +114,7 @@ class Findings:
     def keep(self, piece: bytes, findings: bytes) -> None:
         """Keep what was found; it is there for the next run whatever happens to this process."""
         with self._database:
-            self._database.execute("INSERT OR REPLACE INTO found VALUES (?, ?)", (piece, findings))
+            self._database.execute("INSERT OR IGNORE INTO found VALUES (?, ?)", (piece, findings))
 
     def close(self) -> None:
         """Close the file."""

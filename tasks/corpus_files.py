@@ -1,4 +1,4 @@
-"""Reading documents from local files: ``.txt``, ``.jsonl`` and ``.csv``, also compressed, and ``.parquet``.
+"""Reading documents from local files: ``.txt``, ``.jsonl``, ``.csv`` and ``.parquet``, each also compressed.
 
 Files are read as a stream, and what cannot be read comes as an item of its own in its place, so that whoever reads
 decides what becomes of it. Nothing longer than the limit for a document is ever held.
@@ -7,14 +7,16 @@ decides what becomes of it. Nothing longer than the limit for a document is ever
 from __future__ import annotations
 
 import csv
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 from tasks.contract import UserError
-from tasks.corpus_lines import MEGABYTE, Lines, decompressed, is_compressed, too_long
+from tasks.corpus_lines import DAMAGED, MEGABYTE, Lines, decompressed, is_compressed, too_long
 from tasks.user_files import COMPRESSIONS, json_object, shown
 
 Format = Literal["txt", "jsonl", "csv", "parquet"]
@@ -177,7 +179,13 @@ def _read_parquet(path: Path, text_field: str, longest: int) -> Read:
 
     name, done = shown(path), 0
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with ExitStack() as opened:
+            raw = decompressed(opened.enter_context(path.open("rb")), path, opened)
+            if is_compressed(path):  # Parquet is read from its end
+                plain = opened.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(raw, plain)
+                raw = cast(BinaryIO, plain)
+            file = opened.enter_context(pyarrow.parquet.ParquetFile(raw))
             _check_column(text_field, file.schema_arrow.names, name)
             total = file.metadata.num_rows
             for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=[text_field]):
@@ -186,7 +194,7 @@ def _read_parquet(path: Path, text_field: str, longest: int) -> Read:
                     yield _text_or_problem(value.as_py, text_field, f"{name}, row {done}", longest), done / total
     except UserError as error:
         yield Unreadable(str(error)), 1.0
-    except (ArrowException, OSError) as error:
+    except (ArrowException, *DAMAGED) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         after = f", after row {done}" if done else ""
         yield Unreadable(f"{name}{after}: not a Parquet file, or damaged ({reason}); copy it again"), 1.0

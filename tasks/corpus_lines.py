@@ -16,6 +16,9 @@ from tasks.user_files import COMPRESSIONS
 
 MEGABYTE = 1_000_000
 
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
+"""What reading a compressed file raises if it is damaged or cut off."""
+
 BUFFER = 1 << 18
 """Bytes that are decompressed at once."""
 
@@ -104,7 +107,7 @@ class Lines:
     def _read(self, size: int) -> bytes:
         try:
             return self._stream.readline(size)
-        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        except DAMAGED as error:
             self._broken = True
             raise UserError(
                 f"{self.name}, after line {self.number}: the file is damaged or cut off ({error}); copy it again"

@@ -10,9 +10,8 @@ from pydantic import Field, field_validator, model_validator
 
 from tasks.contract import EXECUTION, Settings, StageError, UserError, UserPath
 from tasks.corpus_files import Format, Read, TextDocuments, Unreadable, format_of, read_file, text_of
-from tasks.corpus_lines import is_compressed
 from tasks.hub import check_dataset, files_at
-from tasks.user_files import shown, user_files
+from tasks.user_files import user_files
 
 Weight = Annotated[float, Field(gt=0, lt=1)]
 
@@ -79,8 +78,7 @@ def check_source(source: SampleSource | FilesSource | HubSource, place: str) -> 
     """Raise :class:`UserError`, beginning with ``place``, where a file is missing or of unknown format."""
     if isinstance(source, FilesSource):
         for path in _files(source, place):
-            if format_of(path, source.format, f"{place}.format") == "parquet" and is_compressed(path):
-                raise UserError(f"{place}.paths: {shown(path)}: Parquet files are compressed inside; unpack it")
+            format_of(path, source.format, f"{place}.format")
     elif isinstance(source, HubSource):
         check_dataset(source.dataset)
 

@@ -50,6 +50,18 @@ def test_every_format_in_every_packing(tmp_path, name, ending):
 
 
 @pytest.mark.parametrize("ending", COMPRESSED)
+def test_a_packed_parquet_file(tmp_path, ending):
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["ক", "খ"]}), tmp_path / "a.parquet")
+    path = tmp_path / f"a.parquet{ending}"
+    packed = PACKED[ending]((tmp_path / "a.parquet").read_bytes())
+    path.write_bytes(packed)
+    assert read(path) == ["ক", "খ"]
+    path.write_bytes(packed[:-40])
+    (problem,) = read(path)
+    assert problem.startswith("! : not a Parquet file, or damaged")
+
+
+@pytest.mark.parametrize("ending", COMPRESSED)
 def test_of_a_file_that_was_cut_off_the_beginning_is_read(tmp_path, ending):
     path = tmp_path / f"a.jsonl{ending}"
     texts = [str(number) * 200 for number in range(20_000)]
