@@ -179,6 +179,23 @@ def main() -> None:
         compare(settings, arguments.shape, tokenizer_folder, pack_folder, folder)
 
 
+def product_rates(hidden: int, intermediate: int, tokens: int) -> str:
+    """GFLOP/s, in fp32 and bf16, of the products that a layer of this shape is mostly made of."""
+    rates = []
+    for kind in (torch.float32, torch.bfloat16):
+        states, layer = torch.randn(tokens, hidden, dtype=kind), torch.nn.Linear(hidden, intermediate, dtype=kind)
+        seconds = []
+        with torch.no_grad():
+            for _ in range(30):
+                started = time.perf_counter()
+                layer(states)
+                seconds.append(time.perf_counter() - started)
+        rates.append(2 * tokens * hidden * intermediate / min(seconds) / 1e9)
+    return (
+        f"products of this shape: fp32 {rates[0]:.0f}, bf16 {rates[1]:.0f} GFLOP/s ({rates[1] / rates[0]:.1f} times)"
+    )
+
+
 def alone(function: Callable[..., T], *arguments: Any) -> T:
     """What the function returns in a process of its own, with the memory and the threads of a fresh one."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -221,6 +238,10 @@ def compare(settings: PretrainSettings, shape: str, tokenizer_folder: Path, pack
         f"{len(AutoTokenizer.from_pretrained(tokenizer_folder)):,} entries, {device.type}, "
         f"{torch.get_num_threads()} of {os.cpu_count()} CPUs"
     )
+    if device.type == "cpu":
+        shape_asked, batch_size = SHAPES[shape]
+        sizes = (shape_asked["hidden_size"], shape_asked["intermediate_size"], batch_size * LENGTH)
+        print(alone(product_rates, *sizes), flush=True)
     stock, stock_loss = alone(stock_side, settings, tokenizer_folder, pack_folder, folder)
     print(f"Trainer:   {stock:9,.0f} tokens/s, validation loss {stock_loss:.4f}", flush=True)
     metrics, our_loss = alone(our_side, settings, tokenizer_folder, pack_folder, folder)

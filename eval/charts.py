@@ -149,24 +149,32 @@ def accuracy_chart(facts: PretrainingFacts) -> Markup:
 
     Returns the empty string when it was not logged.
     """
-    points = [
-        (point.step, 100 * point.masked_accuracy)
-        for point in facts.validation_curve
-        if point.masked_accuracy is not None
-    ]
+    points = [(point.step, point.masked_accuracy) for point in facts.validation_curve]
+    return _share_chart(points, "accuracy", "per cent of the masked tokens", "Masked tokens guessed right")
+
+
+def probe_chart(facts: PretrainingFacts) -> Markup:
+    """Score of the probe over steps. Returns the empty string when there was none."""
+    if facts.probe is None:
+        return Markup("")
+    points = [(point.step, point.probe_score) for point in facts.validation_curve]
+    title = f"probe on {facts.probe.task}"
+    return _share_chart(points, "probe", f"{title}: {facts.probe.metric}, per cent", title.capitalize())
+
+
+def _share_chart(found: Sequence[tuple[int, float | None]], name: str, unit: str, title: str) -> Markup:
+    """Fractions over steps, in per cent, as far as there are any."""
+    points = [(step, 100 * share) for step, share in found if share is not None]
     if not points:
         return Markup("")
-    high, last = max(1.0, 1.08 * max(accuracy for _, accuracy in points)), points[-1][0]
-    parts = [
-        *_grid("per cent of the masked tokens", 0.0, high, last),
-        *_validations(points, *_places(0.0, high, last)),
-    ]
+    high, last = max(1.0, 1.08 * max(share for _, share in points)), points[-1][0]
+    parts = [*_grid(escape(unit), 0.0, high, last), *_validations(points, *_places(0.0, high, last))]
     (first_step, first), (last_step, at_end) = points[0], points[-1]
     return Markup(
         f'<svg class="chart" viewBox="0 0 {_CHART_WIDTH} {_CHART_HEIGHT}" role="img" '
-        'aria-labelledby="accuracy-title accuracy-description">'
-        '<title id="accuracy-title">Masked tokens guessed right over pretraining steps</title>'
-        f'<desc id="accuracy-description">From {first:.1f} per cent at step {first_step:,} to {at_end:.1f} per cent '
+        f'aria-labelledby="{name}-title {name}-description">'
+        f'<title id="{name}-title">{escape(title)} over pretraining steps</title>'
+        f'<desc id="{name}-description">From {first:.1f} per cent at step {first_step:,} to {at_end:.1f} per cent '
         f"at step {last_step:,}.</desc>{''.join(parts)}</svg>"
     )
 

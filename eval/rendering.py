@@ -14,7 +14,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from eval.charts import accuracy_chart, loss_chart
+from eval.charts import accuracy_chart, loss_chart, probe_chart
 from eval.report_peers import peers_view
 from eval.report_schema import Report
 from eval.report_scores import run_facts, task_view
@@ -28,6 +28,7 @@ from eval.report_tables import (
     timing_table,
     tokenizer_table,
 )
+from eval.report_wording import probe_sentence
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _ADDRESS = re.compile(r"https?://[^\s<>\"'|`]*[^\s<>\"'|`.,;:)]")
@@ -41,6 +42,7 @@ def to_html(report: Report) -> str:
         _content(report),
         loss_chart=loss_chart(report.pretraining),
         accuracy_chart=accuracy_chart(report.pretraining),
+        probe_chart=probe_chart(report.pretraining),
     )
 
 
@@ -75,6 +77,7 @@ def _content(report: Report) -> dict[str, Any]:
         "several_runs": any(model.n > 1 for task in report.results.tasks for model in task.models),
         "tasks": [task_view(task, number) for number, task in enumerate(report.results.tasks, start=1)],
         "loss_table": loss_table(report.pretraining),
+        "probe": probe_sentence(report.pretraining.probe) if report.pretraining.probe else None,
         "peers": peers_view(report.collaboration) if report.collaboration else None,
         "tokenizer_table": tokenizer_table(report.tokenizer),
         "packing_table": packing_table(report.packing),

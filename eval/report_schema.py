@@ -94,6 +94,20 @@ class ValidationPoint(_Facts):
     masked_accuracy: float | None = None
     """Share of the held-out masked tokens that were guessed right."""
     validation_sop_accuracy: float | None = None
+    probe_score: float | None = None
+    """Of a probe after this step; None without one."""
+
+
+class ProbeFacts(_Facts):
+    """The probe during pretraining: a short fine-tuning of a copy of the model, scored on the validation split."""
+
+    task: str
+    metric: str
+    train_items: int
+    """At most."""
+    epochs: int
+    failures: int
+    """Probes that gave no score."""
 
 
 class PretrainingFacts(_Facts):
@@ -112,6 +126,7 @@ class PretrainingFacts(_Facts):
     peak_memory_bytes: int | None = None
     training_curve: tuple[LossPoint, ...] = ()
     validation_curve: tuple[ValidationPoint, ...] = ()
+    probe: ProbeFacts | None = None
     resolved: dict[str, JsonValue] = {}
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eval.report_schema import CorpusFacts, PackingFacts, PretrainingFacts, Report, TokenizerFacts
+from eval.report_schema import CorpusFacts, PackingFacts, PretrainingFacts, Report, TokenizerFacts, ValidationPoint
 from eval.report_wording import per_cent
 
 _JOIN = "\N{NO-BREAK SPACE}"
 
 _LOSS_ROWS = 12
-"""Validations that the table beside the loss curve shows at most."""
+"""Validations that the table beside the loss curve shows at most, beside as many with a probe."""
 
 
 @dataclass(frozen=True)
@@ -69,24 +69,34 @@ def make_table(
 
 
 def loss_table(facts: PretrainingFacts) -> Table | None:
-    """The validations of the loss curve, thinned to :data:`_LOSS_ROWS` with first and last kept."""
-    points = facts.validation_curve
+    """The validations of the loss curve, and those of them with a probe; each thinned to :data:`_LOSS_ROWS`."""
+    probed = [point for point in facts.validation_curve if point.probe_score is not None]
+    by_step = {point.step: point for point in [*_thinned(facts.validation_curve), *_thinned(probed)]}
+    points = [by_step[step] for step in sorted(by_step)]
     if not points:
         return None
-    if len(points) > _LOSS_ROWS:
-        points = tuple(points[round(i * (len(points) - 1) / (_LOSS_ROWS - 1))] for i in range(_LOSS_ROWS))
-    accuracies = {
-        "masked tokens guessed right, per cent": [point.masked_accuracy for point in points],
-        "sentence order accuracy, per cent": [point.validation_sop_accuracy for point in points],
+    columns = {
+        "masked tokens guessed right, per cent": ([point.masked_accuracy for point in points], "not recorded"),
+        "sentence order accuracy, per cent": ([point.validation_sop_accuracy for point in points], "not recorded"),
     }
-    shown = {title: column for title, column in accuracies.items() if any(value is not None for value in column)}
+    if facts.probe is not None:
+        title = f"probe on {facts.probe.task}: {facts.probe.metric}, per cent"
+        columns[title] = ([point.probe_score for point in points], "no probe")
+    shown = {title: column for title, column in columns.items() if any(value is not None for value in column[0])}
     rows = []
     for number, point in enumerate(points):
-        found = [column[number] for column in shown.values()]
-        cells = ["not recorded" if accuracy is None else per_cent(accuracy) for accuracy in found]
+        found = [(values[number], otherwise) for values, otherwise in shown.values()]
+        cells = [otherwise if share is None else per_cent(share) for share, otherwise in found]
         rows.append((f"{point.step:,}", _figure(point.validation_loss, 3), *cells))
     titles = ["step", "validation loss, nats per masked token", *shown]
-    return make_table("validations", "Validation during pretraining", titles, "lrrr"[: len(titles)], rows)
+    return make_table("validations", "Validation during pretraining", titles, "lrrrr"[: len(titles)], rows)
+
+
+def _thinned(points: Sequence[ValidationPoint]) -> Sequence[ValidationPoint]:
+    """At most :data:`_LOSS_ROWS` of them, evenly chosen, with first and last kept."""
+    if len(points) <= _LOSS_ROWS:
+        return points
+    return [points[round(number * (len(points) - 1) / (_LOSS_ROWS - 1))] for number in range(_LOSS_ROWS)]
 
 
 def tokenizer_table(facts: TokenizerFacts) -> Table:

@@ -13,6 +13,7 @@ from eval.report_schema import (
     EnvironmentFacts,
     PackingFacts,
     PretrainingFacts,
+    ProbeFacts,
     TokenizerFacts,
 )
 from eval.results import ModelResult, Results, TaskResult
@@ -55,6 +56,16 @@ def outcome(task: TaskResult) -> str:
     if comparison.helps:
         return "better"
     return "worse" if comparison.difference < -STD_FACTOR * comparison.larger_std else "same"
+
+
+def probe_sentence(probe: ProbeFacts) -> str:
+    """What the scores of the probe are."""
+    passes = "once" if probe.epochs == 1 else f"{probe.epochs:,} times over"
+    return (
+        f"The probe: every now and then a copy of the model was trained on up to {probe.train_items:,} items of "
+        f"{probe.task}, {passes}, and its {probe.metric} on the validation split was measured. It shows the "
+        "direction; the scores above come from the whole training split and unseen text."
+    )
 
 
 def verdict(results: Results) -> str:
@@ -125,6 +136,12 @@ def _of_pretraining(pretraining: PretrainingFacts) -> Iterator[Caution]:
             "entropy). It has learned how frequent words are, but not yet how they fit together, so little can be "
             "expected of it on the tasks below. It needs more steps, or another learning rate or warmup.",
             important=True,
+        )
+    if pretraining.probe is not None and pretraining.probe.failures:
+        yield Caution(
+            kind="failed probes",
+            text="Probes during pretraining that failed and are missing in the curve: "
+            f"{pretraining.probe.failures:,}. The log of the run says why.",
         )
 
 

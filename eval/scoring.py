@@ -15,9 +15,6 @@ from seqeval.scheme import IOB2
 
 from eval.settings import TaskKind
 
-METRICS: dict[TaskKind, str] = {"ner": "entity F1", "classification": "accuracy"}
-"""The headline score of each kind of task."""
-
 NEAR_ZERO = 0.01
 """An entity F1 below this is as good as none."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from eval.settings import MAX_SEED, EvaluationSettings, ModelName, Source, TaskName, TaskSettings
+from eval.settings import MAX_SEED, METRICS, EvaluationSettings, ModelName, Source, TaskName, TaskSettings
 from tasks.contract import Progress, Settings, Stage
 from tasks.pretraining.settings import ModelSettings
 
@@ -69,64 +69,28 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
         StageError: a data set or the checkpoint cannot be loaded.
     """
     import torch
-    from transformers import AutoTokenizer
 
-    from eval.classifiers import build_classifier, choose
     from eval.data import load_task
-    from eval.encoding import encode
-    from eval.fine_tuning import Predictions, fine_tune, predict
-    from eval.labels import OUTSIDE
-    from eval.scoring import METRICS, entity_f1, find_flags, majority_score, score_classification, score_ner
+    from eval.scoring import find_flags, majority_score
+    from eval.tuning import tune
 
     started = time.perf_counter()
-    task, kind, tuning = settings.task, settings.task.kind, settings.task.fine_tuning
+    task, kind = settings.task, settings.task.kind
     data = load_task(task)
     checkpoint = inputs["checkpoint"] / "checkpoint" if settings.model == "pretrained" else None
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint or inputs["tokenizer"])
-    encoded = {name: encode(split, data.labels, tokenizer, tuning.max_length) for name, split in data.splits.items()}
-    hardware = choose(tuning)
-    model = build_classifier(
-        kind,
-        data.labels,
-        tuning,
-        hardware,
-        settings.seed,
+    tuned = tune(
+        task,
+        data,
+        seed=settings.seed,
         checkpoint=checkpoint,
         shape=settings.model_settings,
-        tokenizer=tokenizer,
-    )
-
-    def names(predictions: Predictions) -> list[Any]:
-        if kind == "ner":
-            return [[data.labels[tag] if tag >= 0 else OUTSIDE for tag in tags] for tags in predictions]
-        return [data.labels[label] for label in predictions]
-
-    def score_all(split: str, predicted: list[Any]) -> dict[str, Any]:
-        gold = data.splits[split].labels
-        return score_ner(gold, predicted) if kind == "ner" else score_classification(gold, predicted, data.labels)
-
-    def validation_score(predictions: Predictions) -> float:
-        gold, predicted = data.splits["validation"].labels, names(predictions)
-        return entity_f1(gold, predicted) if kind == "ner" else float(score_all("validation", predicted)["score"])
-
-    history = fine_tune(
-        model,
-        encoded["train"],
-        encoded["validation"],
-        tuning,
-        seed=settings.seed,
-        hardware=hardware,
-        pad_id=tokenizer.pad_token_id,
-        score=validation_score,
+        tokenizer=checkpoint or inputs["tokenizer"],
         progress=progress,
     )
-    _, predictions = predict(
-        model, encoded["test"], tuning.batch_size, hardware=hardware, pad_id=tokenizer.pad_token_id
-    )
-    gold, predicted = data.splits["test"].labels, names(predictions)
-    scores = score_all("test", predicted)
+    gold, predicted = data.splits["test"].labels, tuned.predicted("test")
+    scores = tuned.scores("test", predicted)
     majority = majority_score(kind, data.splits["train"].labels, gold)
-    best = history.best or history.epochs[-1]
+    best, history, encoded, hardware = tuned.best, tuned.history, tuned.encoded["test"], tuned.hardware
     metrics = {
         "model": settings.model,
         "task": settings.task_name,
@@ -137,9 +101,9 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
         "best_epoch": best.epoch,
         "epochs": len(history.epochs),
         "flags": find_flags(kind, predicted, scores["score"], majority, history.diverged),
-        "truncated_items": encoded["test"].truncated_items,
-        "truncated_words": encoded["test"].truncated_words,
-        "words_without_tokens": encoded["test"].words_without_tokens,
+        "truncated_items": encoded.truncated_items,
+        "truncated_words": encoded.truncated_words,
+        "words_without_tokens": encoded.words_without_tokens,
         "test_items": len(gold),
         "per_label": scores["per_label"],
     }

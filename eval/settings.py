@@ -18,6 +18,9 @@ ModelName = Literal["pretrained", "random"]
 TaskKind = Literal["ner", "classification"]
 FileFormat = Literal["auto", "conll", "csv", "tsv", "jsonl", "parquet"]
 
+METRICS: dict[TaskKind, str] = {"ner": "entity F1", "classification": "accuracy"}
+"""The headline score of each kind of task."""
+
 MAX_SEED = 2**32 - 1
 
 MAX_SEEDS = 1000

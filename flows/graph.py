@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from eval.gathering import STAGE as EVALUATE
 from eval.gathering import gathering_settings
+from eval.probe import probe_call
 from eval.report import STAGE as REPORT
 from eval.report import ReportSettings
 from eval.seed_run import STAGE as SEED_RUN
@@ -59,7 +60,11 @@ def nodes_of(recipe: Recipe) -> list[Node]:
         Node(
             "pretrain",
             PRETRAIN,
-            PretrainSettings(model=recipe.model, pretraining=recipe.pretraining),
+            PretrainSettings(
+                model=recipe.model,
+                pretraining=recipe.pretraining,
+                probe_call=probe_call(recipe.pretraining.probe, recipe.evaluation),
+            ),
             {"tokenizer": "tokenizer", "pack": "pack"},
         ),
     ]

@@ -61,6 +61,12 @@ class Recipe(Settings):
             )
         if problem := sentence_order_problem(self.model, self.pretraining):
             raise ValueError(problem)
+        probe = self.pretraining.probe
+        if probe is not None and probe.task not in self.evaluation.tasks:
+            raise ValueError(
+                f"pretraining.probe.task {probe.task} is no task of evaluation.tasks; "
+                f"{_nearest(probe.task, list(self.evaluation.tasks))}"
+            )
         for name, task in self.evaluation.tasks.items():
             if task.fine_tuning.max_length > self.model.max_positions:
                 raise ValueError(

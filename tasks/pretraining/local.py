@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +13,14 @@ import torch
 from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from tasks.contract import LOGS, Progress, UserError
+from tasks.contract import LOGS, SCRATCH, Progress, UserError
 from tasks.pretraining.batches import Collator, PackedSplit
 from tasks.pretraining.devices import count_devices, train_together
 from tasks.pretraining.group import ALONE, Group
+from tasks.pretraining.memory import kept_memory
 from tasks.pretraining.models import build_model, count_parameters
-from tasks.pretraining.precision import choose_hardware
+from tasks.pretraining.precision import Hardware, choose_hardware
+from tasks.pretraining.probe import Probe, told
 from tasks.pretraining.reporting import Reporter
 from tasks.pretraining.settings import MaskingSettings, PretrainSettings
 from tasks.pretraining.training import Training
@@ -67,7 +71,8 @@ def train_model(
     sentence_order = asked.objective == "mlm+sop"
     collator = Collator(tokenizer, asked.masking, sentence_order)
     if group.rank:
-        Training(model, asked, hardware, train, collator, [], folder, group=group).run(progress)
+        with _memory(hardware):
+            Training(model, asked, hardware, train, collator, [], folder, group=group).run(progress)
         return {}
     # validated with the published masking whatever the training's is, so that losses of recipes compare
     validation_collator = Collator(tokenizer, MaskingSettings(), sentence_order)
@@ -80,8 +85,15 @@ def train_model(
     peak = peak_flops(hardware, asked.peak_tflops)
     per_token = flops_per_token(settings.model, len(tokenizer), train.sequence_length, asked.masking.rate)
     full_speed = None if peak is None else group.size * peak / per_token
-    with Reporter(settings, model, folder, folder / LOGS) as report:
-        training = Training(model, asked, hardware, train, collator, validation, folder, full_speed, report, group)
+    probe = None
+    if asked.probe is not None:
+        assert settings.probe_call is not None, "who builds these settings says what carries the probe out"
+        save = partial(save_checkpoint, model, tokenizer_folder)
+        probe = Probe(asked.probe, settings.probe_call, save, folder / SCRATCH / "probe")
+    with Reporter(settings, model, folder, folder / LOGS) as report, _memory(hardware):
+        training = Training(
+            model, asked, hardware, train, collator, validation, folder, full_speed, report, group, probe
+        )
         standing = training.run(progress)
     save_checkpoint(model, tokenizer_folder, folder / "checkpoint")
 
@@ -103,6 +115,7 @@ def train_model(
         "validation_sop_accuracy": standing.validation_sop_accuracy,
         "unigram_entropy": entropy,
         "left_plateau": standing.validation_loss < entropy - PLATEAU_MARGIN,
+        "probe": told(standing),
         "roll_backs": standing.roll_backs,
         "peak_memory_bytes": peak_memory(hardware),
         "resolved": {
@@ -115,6 +128,10 @@ def train_model(
             **training.compilation.resolved(),
         },
     }
+
+
+def _memory(hardware: Hardware) -> contextlib.AbstractContextManager[None]:
+    return kept_memory() if hardware.device.type == "cpu" else contextlib.nullcontext()
 
 
 def save_checkpoint(model: PreTrainedModel, tokenizer_folder: Path, target: Path) -> None:

@@ -20,6 +20,10 @@ from tasks.pretraining.models import vocabulary_head
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+LOGITS_BYTES = 32 * 2**20 - 4096
+"""A part's logits in fp32 take at most so much: tensors of 32 MiB and more are new memory from the system each time
+(see ``tasks.pretraining.memory``), which costs more than computing with them."""
+
 
 @dataclass(frozen=True)
 class Losses:
@@ -44,12 +48,25 @@ def losses_at(model: PreTrainedModel, batch: Batch, wanted: Wanted) -> Losses:
     """The same with what is wanted of the batch given; it may be widened, with a target of -100 for what was added."""
     states = states_of(model, batch, wanted)
     firsts = 0 if batch.order is None else len(batch.order)
-    predicted = vocabulary_head(model)(states[firsts:]).float()
-    mlm = cross_entropy(predicted, batch.targets, reduction="sum")
-    correct = None if torch.is_grad_enabled() else (predicted.argmax(-1) == batch.targets).sum()
+    mlm, correct = _predictions(model, states[firsts:], batch.targets)
     if batch.order is None:
         return Losses(mlm, None, None, correct)
     body = model.base_model
     logits = model.sop_classifier(body.pooler_activation(body.pooler(states[:firsts]))).float()
     order = cross_entropy(logits, batch.order, reduction="sum")
     return Losses(mlm, order, (logits.argmax(-1) == batch.order).sum(), correct)
+
+
+def _predictions(
+    model: PreTrainedModel, states: torch.Tensor, targets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Sum of the tokens' losses, and outside training how many are predicted rightly; on the CPU part by part."""
+    head = vocabulary_head(model)
+    rows = max(1, LOGITS_BYTES // (4 * model.config.vocab_size)) if states.device.type == "cpu" else len(states)
+    mlm, correct = torch.zeros((), device=states.device), torch.zeros((), dtype=torch.long, device=states.device)
+    for part, aims in zip(states.split(max(1, rows)), targets.split(max(1, rows)), strict=True):
+        predicted = head(part).float()
+        mlm = mlm + cross_entropy(predicted, aims, reduction="sum")
+        if not torch.is_grad_enabled():
+            correct += (predicted.argmax(-1) == aims).sum()
+    return mlm, None if torch.is_grad_enabled() else correct

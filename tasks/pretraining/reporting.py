@@ -28,6 +28,7 @@ NAMES = {
     "perplexity": "eval_perplexity",
     "masked_accuracy": "eval_masked_accuracy",
     "validation_sop_accuracy": "eval_sop_accuracy",
+    "probe_score": "eval_probe_score",
 }
 """What the integrations call a validation's figures; they sort by the prefix."""
 
@@ -142,7 +143,8 @@ def _arguments(settings: PretrainSettings, run_name: str, logs: Path) -> Trainin
         """Shows the settings of this training instead of the Trainer's defaults."""
 
         def to_dict(self) -> dict[str, Any]:
-            return settings.model_dump(mode="json")
+            # the call of a probe is no setting of the user's, and names the paths of local files
+            return settings.model_dump(mode="json", exclude={"probe_call"})
 
     PartialState()  # unless there is one: TrainingArguments would throw away that of a distributed training
     return Arguments(

@@ -11,15 +11,11 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from tasks.contract import EXECUTION, Settings
+from tasks.pretraining.engine_settings import MAX_BATCH, MAX_STEPS, CollaborativeSettings, GaudiSettings
+from tasks.pretraining.probe import ProbeCall, ProbeSettings
 
 MAX_WIDTH = 65_536
 """Upper limit of the model's widths and lengths: far above every published model, far below what overflows."""
-
-MAX_BATCH = 1_000_000
-"""Upper limit of sequences in one optimiser step."""
-
-MAX_STEPS = 10**9
-"""Upper limit of all that is counted in steps."""
 
 ALBERT_EMBEDDING_SIZE = 128
 """Width of the token embeddings of every published ALBERT (Lan et al. 2020, table 1)."""
@@ -27,11 +23,10 @@ ALBERT_EMBEDDING_SIZE = 128
 LAMB_CLAMP = 10_000.0
 """Upper limit of a weight's norm in LAMB's trust ratio, as in torch_optimizer 0.3.0 and sahajBERT."""
 
-
 SPIKE_STEPS = 10
 """Default of ``spike_steps``."""
 
-LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops", "devices", "compile")
+LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops", "devices", "compile", "probe")
 """Settings of pretraining that the other engines do not know."""
 
 
@@ -81,71 +76,6 @@ class MaskingSettings(Settings):
         if self.mask + self.random > 1 + 1e-9:
             raise ValueError(f"mask {self.mask} and random {self.random} are together more than 1")
         return self
-
-
-class CollaborativeSettings(Settings):
-    """Engine ``collaborative``: peers on the internet. Defaults are those of the sahajBERT run.
-
-    The peers' common batch is ``pretraining.batch_size``; one peer computes ``batch_size / accumulation``
-    sequences at a time. What decides only when and with whom peers meet is not part of the identity.
-    """
-
-    peers: Annotated[int, EXECUTION] = Field(
-        2, ge=0, le=1000, description="peers that a run starts on this machine; 0: all of them join from elsewhere"
-    )
-    matchmaking_seconds: Annotated[float, EXECUTION] = Field(
-        5.0,
-        gt=0,
-        le=3600,
-        description="time for finding a group before averaging; a global step has to take twice as long",
-    )
-    averaging_timeout_seconds: Annotated[float, EXECUTION] = Field(
-        30.0, gt=0, le=36_000, description="an averaging round is given up after this time"
-    )
-    compression: Literal["none", "float16", "by-size"] = Field(
-        "float16", description="of what peers exchange; by-size: 8 bit for tensors above 65,536 values, else float16"
-    )
-    average_state_every: int = Field(
-        1, gt=0, le=MAX_STEPS, description="global steps between two averagings of the weights; one more at the end"
-    )
-    deadline_minutes: float | None = Field(
-        None, gt=0, description="the run ends after this time with what it has; null: it waits for the last step"
-    )
-    bandwidth_mbps: Annotated[float, EXECUTION] = Field(
-        100.0, gt=0, le=1e9, description="bandwidth of a peer, for sharing out the averaging"
-    )
-    target_group_size: int = Field(256, gt=1, le=MAX_BATCH, description="most peers in one averaging group")
-    statistics_expiration_seconds: Annotated[float, EXECUTION] = Field(
-        600.0, gt=0, le=1e6, description="a silent peer's figures count this long"
-    )
-    listen: Annotated[tuple[str, ...], EXECUTION] = Field(
-        ("/ip4/127.0.0.1/tcp/0",), min_length=1, description="multiaddresses at which the coordinator listens"
-    )
-    announce: Annotated[tuple[str, ...], EXECUTION] = Field(
-        (), description="multiaddresses under which it is reached from outside, if others than those of listen"
-    )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> CollaborativeSettings:
-        if self.averaging_timeout_seconds <= self.matchmaking_seconds:
-            raise ValueError(
-                f"averaging_timeout_seconds {self.averaging_timeout_seconds:g} leaves no time for averaging after "
-                f"matchmaking_seconds {self.matchmaking_seconds:g}; make it at least twice as long"
-            )
-        return self
-
-
-class GaudiSettings(Settings):
-    """Engine ``gaudi``: Habana Gaudi accelerators through optimum-habana. Defaults are those of the published run."""
-
-    devices: int = Field(8, gt=0, le=MAX_BATCH, description="accelerators; divides batch_size / accumulation")
-    lazy_mode: bool = Field(True, description="collect operations and run them as graphs")
-    throughput_warmup_steps: int = Field(
-        2, ge=0, le=MAX_STEPS, description="first steps that do not count for the throughput"
-    )
-    use_fused_adam: bool = Field(True, description="Habana's fused AdamW")
-    use_fused_clip_norm: bool = Field(True, description="Habana's fused gradient clipping")
-    ddp_find_unused_parameters: bool = Field(True, description="as torch's DistributedDataParallel has it")
 
 
 class PretrainingSettings(Settings):
@@ -221,6 +151,10 @@ class PretrainingSettings(Settings):
     checkpoint_every: Annotated[int, EXECUTION] = Field(
         500, gt=0, le=MAX_STEPS, description="steps between two checkpoints"
     )
+    probe: Annotated[ProbeSettings | None, EXECUTION] = Field(
+        None,
+        description="engine local: short fine-tunings on the way, whose scores go into log and report; null: none",
+    )
     report_to: Annotated[tuple[str, ...], EXECUTION] = Field(
         (), description="transformers' integrations that get the log too: tensorboard, wandb, trackio, mlflow, ..."
     )
@@ -284,6 +218,8 @@ class PretrainSettings(Settings):
 
     model: ModelSettings
     pretraining: PretrainingSettings
+    probe_call: Annotated[ProbeCall | None, EXECUTION] = None
+    """Carries out the probe of ``pretraining``; a recipe does not name it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> PretrainSettings:

@@ -23,8 +23,8 @@ def run(settings: PretrainSettings, inputs: Mapping[str, Path], folder: Path, pr
     Returns:
         steps, samples, tokens, parameters, seconds_training, tokens_per_second, flop_utilisation (None if the
         hardware's peak is not known), train_loss, validation_loss, perplexity, masked_accuracy,
-        validation_sop_accuracy, unigram_entropy (losses in nats), left_plateau, roll_backs, peak_memory_bytes;
-        resolved.
+        validation_sop_accuracy, unigram_entropy (losses in nats), left_plateau, roll_backs, peak_memory_bytes,
+        probe (see ``Standing.probe``); resolved.
 
     Raises:
         UserError: the engine cannot run here, settings and data do not fit, or an integration cannot start.

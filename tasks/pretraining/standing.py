@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass
@@ -29,3 +30,6 @@ class Standing:
     validation_loss: float = math.nan
     masked_accuracy: float = math.nan
     validation_sop_accuracy: float | None = None
+    probe: dict[str, Any] | None = None
+    """What is probed (task, metric, train_items, epochs; digest, of all that the scores depend on), and how it went:
+    score (of the last probe that did not fail), best_score, best_step, failures. None without a probe."""

@@ -26,6 +26,7 @@ from tasks.pretraining.divergence import MAX_ROLL_BACKS, Diverged, SpikeWatch
 from tasks.pretraining.group import ALONE, Group
 from tasks.pretraining.optimizers import learning_rate_at
 from tasks.pretraining.precision import Hardware
+from tasks.pretraining.probe import Probe
 from tasks.pretraining.settings import PretrainingSettings
 from tasks.pretraining.standing import Standing
 from tasks.pretraining.training_log import TrainingLog
@@ -51,7 +52,8 @@ class Training:
         folder: the stage's work folder.
         full_speed: tokens a second with all of the hardware's peak in the model; None if that is not known.
         report: gets every line of the log.
-        group: the processes that train together. The first one validates, and writes log and checkpoints.
+        group: the processes that train together. The first one validates, probes, and writes log and checkpoints.
+        probe: is asked every so many steps, and at the end.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Training:
         full_speed: float | None = None,
         report: Callable[[Mapping[str, Any]], None] = lambda line: None,
         group: Group = ALONE,
+        probe: Probe | None = None,
     ):
         self._model = model
         self._settings = settings
@@ -75,6 +78,7 @@ class Training:
         self._validation = validation
         self._order = ShuffledOrder(len(train), settings.seed)
         self._group = group
+        self._probe = probe
         self.compilation = Compilation(model, settings, hardware, train.has_padding)
         self._update = Update(model, settings, hardware, self.compilation.losses, group)
         self._checkpoints = Checkpoints(folder)
@@ -94,7 +98,7 @@ class Training:
         torch.manual_seed(settings.seed)
         self._restore_together()
         if first:
-            self._log.truncate(standing.step)
+            self._begin_log()
         self._model.train()
         begun_at, seconds_before = standing.step, standing.seconds
         progress(standing.step, settings.steps, unit="steps")
@@ -120,13 +124,16 @@ class Training:
             if not first:
                 continue
             last = standing.step == settings.steps
-            validating = last or standing.step % settings.validate_every == 0
+            probing = self._probe is not None and (last or standing.step % self._probe.settings.every == 0)
+            # a probe comes with a validation, so that the two can be compared
+            validating = probing or last or standing.step % settings.validate_every == 0
             if validating:
                 result = validate(self._model, self._validation, self._hardware)
                 standing.validation_loss, standing.masked_accuracy = result.loss, result.masked_accuracy
                 standing.validation_sop_accuracy = result.sop_accuracy
+            probe_score = self._probed(progress) if probing else None
             if validating or standing.step % settings.log_every == 0:
-                self._log.write(standing, rate, found.order is not None, validating)
+                self._log.write(standing, rate, found.order is not None, validating, probe_score)
             # none while a spike may be coming: of the two that are kept, one is to be from before it
             if last or (standing.step % settings.checkpoint_every == 0 and not self._spikes.above):
                 self._save()
@@ -181,12 +188,28 @@ class Training:
         standing.skipped, standing.roll_backs = unseen - standing.step, roll_backs
         standing.returned_to = standing.step
         if first:
-            self._log.truncate(standing.step)
+            self._begin_log()
             self._save()
         logger.warning(
             "%s at step %d: back to step %d, without the batches since then (roll-back %d of at most %d)",
             *(error, diverged_at + 1, standing.step, roll_backs, MAX_ROLL_BACKS),
         )
+
+    def _begin_log(self) -> None:
+        """Leaves in the log what belongs to the training up to here."""
+        self._log.truncate(self._standing.step)
+        if self._probe is not None and self._probe.begin(self._standing):
+            logger.warning(
+                "the settings of the probe have changed: scores up to step %d are dropped", self._standing.step
+            )
+            self._log.forget("probe_score")
+
+    def _probed(self, progress: Progress) -> float | None:
+        """The probe's score after this step; None if it failed."""
+        assert self._probe is not None
+        note = f"probe on {self._probe.settings.task}"
+        progress(self._standing.step, self._settings.steps, unit="steps", note=note)
+        return self._probe(self._standing)
 
     def _leave_only_good(self, error: Diverged) -> None:
         """Deletes the checkpoints that may hold what ruined the training; raises StageError as :meth:`_roll_back`."""
@@ -215,7 +238,9 @@ class Training:
         parts = "" if found.order is None else f" (MLM {found.mlm:.2f}, SOP {found.order:.2f})"
         validation = self._standing.validation_loss
         validated = "" if math.isnan(validation) else f", validation {validation:.2f}"
-        return f"loss {found.loss:.2f}{parts}{validated}, {speed:,.0f} tokens/s"
+        score = (self._standing.probe or {}).get("score")
+        probed = "" if score is None else f", probe {100 * score:.1f} %"
+        return f"loss {found.loss:.2f}{parts}{validated}{probed}, {speed:,.0f} tokens/s"
 
     def _save(self) -> None:
         state = {

@@ -46,7 +46,17 @@ class TrainingLog:
         """Drop the lines after ``step``: a checkpoint is gone on from."""
         truncate_log(self._path, step)
 
-    def write(self, standing: Standing, rate: float, has_order: bool, validated: bool) -> None:
+    def forget(self, key: str) -> None:
+        """Drop this key from all lines."""
+        lines = [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
+        building = self._path.with_suffix(".building")
+        kept = ({name: value for name, value in line.items() if name != key} for line in lines)
+        building.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        os.replace(building, self._path)
+
+    def write(
+        self, standing: Standing, rate: float, has_order: bool, validated: bool, probe_score: float | None = None
+    ) -> None:
         """Write the line of this step.
 
         Args:
@@ -54,6 +64,7 @@ class TrainingLog:
             rate: the step's learning rate.
             has_order: there is SOP.
             validated: the model was validated after this step.
+            probe_score: of a probe after this step.
         """
         mlm = standing.unlogged_mlm / standing.unlogged_steps
         order = standing.unlogged_order / standing.unlogged_steps if has_order else None
@@ -79,6 +90,8 @@ class TrainingLog:
             line["masked_accuracy"] = standing.masked_accuracy
             line["validation_sop_accuracy"] = standing.validation_sop_accuracy
             logger.info("step %d: loss %.3f, validation %.3f", standing.step, mlm, standing.validation_loss)
+        if probe_score is not None:
+            line["probe_score"] = probe_score
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         self._report(line)

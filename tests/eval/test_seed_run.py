@@ -349,14 +349,12 @@ def test_a_loss_that_is_not_a_number_ends_training_and_is_marked(tokenizer, monk
 
 
 def test_the_test_split_is_predicted_once(pretrained, evaluation, tmp_path, monkeypatch):
-    import eval.fine_tuning
-
     predicted = []
-    monkeypatch.setattr(
-        eval.fine_tuning,
-        "predict",
-        lambda model, split, *rest, **more: predicted.append(len(split)) or predict(model, split, *rest, **more),
-    )
+    for user in ("eval.fine_tuning.predict", "eval.tuning.predict"):
+        monkeypatch.setattr(
+            user,
+            lambda model, split, *rest, **more: predicted.append(len(split)) or predict(model, split, *rest, **more),
+        )
     settings = seed_run_settings(evaluation, BERT)["pretrained/ncc/1"]
     STAGE.run(settings, {"checkpoint": pretrained}, tmp_path, no_progress)
     assert predicted == [24, 24, 30]

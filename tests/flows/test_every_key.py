@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -67,6 +67,10 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}=[Latin]"]
     if key.endswith(".scheduler"):
         return [f"{key}=tcp://127.0.0.1:8786"]
+    if key == "pretraining.engine" and recipe.pretraining.probe is not None:
+        return [f"{key}=collaborative", "pretraining.probe=null"]
+    if key == "pretraining.probe.task":
+        return [f"{key}={next(name for name in recipe.evaluation.tasks if name != value)}"]
     if key == "pretraining.devices":
         return [f"{key}=1"]  # divides every batch
     if key in {"model.embedding_size", "model.layer_groups"}:
@@ -107,16 +111,16 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
     return None
 
 
-def leaves(model: BaseModel, place: str = "") -> Iterator[tuple[str, Any, list[Any], Any]]:
+def leaves(model: BaseModel, place: str = "", marks: Sequence[Any] = ()) -> Iterator[tuple[str, Any, list[Any], Any]]:
     """(dotted key, value, marks, annotation) of every setting, lists and mappings by their items."""
     for name, field in type(model).model_fields.items():
         key = f"{place}{name}"
-        yield from _leaves_of(key, getattr(model, name), list(field.metadata), field.annotation)
+        yield from _leaves_of(key, getattr(model, name), [*marks, *field.metadata], field.annotation)
 
 
 def _leaves_of(key: str, value: Any, marks: list[Any], annotation: Any) -> Iterator[tuple[str, Any, list[Any], Any]]:
     if isinstance(value, BaseModel):
-        yield from leaves(value, f"{key}.")
+        yield from leaves(value, f"{key}.", [EXECUTION] if EXECUTION in marks else [])
     elif isinstance(value, dict):
         for name, item in value.items():
             yield from _leaves_of(f"{key}.{name}", item, marks, annotation)
@@ -277,7 +281,7 @@ def test_plan_is_what_happens_for_every_key(
 
 
 def own_files(name: str, folder: Path) -> list[str]:
-    """Changes that point a recipe at files that exist."""
+    """Changes that point a recipe at files that exist, and give it what its engine alone knows."""
     if name != "my-language":
         return []
     rows = "text,label\none,A\ntwo,B\n"
@@ -286,6 +290,7 @@ def own_files(name: str, folder: Path) -> list[str]:
         (folder / f"{split}.csv").write_text(f"{rows}{split},A\n")
         (folder / f"{split}.conll").write_text(f"{words}{split}\tO\n\n")
     changes = [f"corpus.sources.0.paths={json.dumps([str(folder / 'texts' / '*.txt')])}"]
+    changes += ["pretraining.probe={task: ner, every: 100}"]
     for task, ending in (("ner", "conll"), ("topics", "csv")):
         changes += [
             f"evaluation.tasks.{task}.source.{split}={folder / f'{split}.{ending}'}"

@@ -197,6 +197,19 @@ def test_folder_is_no_recipe(tmp_path: Path) -> None:
             "evaluation.tasks.ner.fine_tuning.max_length=129",
             r"ner\.fine_tuning\.max_length 129 is longer than model\.ma",
         ),
+        (
+            "pretraining={steps: 1, probe: {task: nerr, every: 5}}",
+            r"pretraining\.probe\.task nerr is no task of evaluation\.tasks; did you mean ner\?$",
+        ),
+        (
+            "pretraining={steps: 1, probe: {task: x, every: 5}}",
+            r"pretraining\.probe\.task x is no task of evaluation\.tasks; choose from ner, topics$",
+        ),
+        (
+            "pretraining={steps: 1, probe: {task: ner, evry: 5}}",
+            r"pretraining\.probe\.evry: unknown key; did you mean every\?",
+        ),
+        ("pretraining.probe={task: ner, every: 5}", r"probe is for engine local, not collaborative$"),
         ("model.hidden_size=100000", r"model\.hidden_size: 100000: should be less than or equal to 65536"),
         ("pretraining.steps=10000000000", r"should be less than or equal to 1000000000"),
         (

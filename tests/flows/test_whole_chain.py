@@ -21,6 +21,7 @@ ALBERT = (
     "tokenizer.definition=bengali-unigram-32k",
     "tokenizer.vocabulary_size=400",
     "evaluation.models=[pretrained, random]",
+    "pretraining.probe={task: ner, every: 20, train_items: 40, epochs: 1}",
 )
 
 
@@ -82,7 +83,23 @@ def test_results_and_report_are_there(chain) -> None:
         "report.json",
         "report.md",
     ]
-    assert "unigram entropy" in (report / "report.html").read_text(encoding="utf-8")
+    page = (report / "report.html").read_text(encoding="utf-8")
+    assert "unigram entropy" in page
+    assert ("Probe on ner" in page) == (architecture == "albert")
+
+
+def test_the_probe_is_in_log_and_record(chain) -> None:
+    architecture, outcomes = chain
+    pretrain = outcomes["pretrain"]
+    lines = [json.loads(line) for line in (pretrain.path / "logs/training.jsonl").open(encoding="utf-8")]
+    scores = {line["step"]: line["probe_score"] for line in lines if "probe_score" in line}
+    probe = pretrain.record.metrics["probe"]
+    if architecture == "bert":
+        assert (scores, probe) == ({}, None)
+        return
+    assert list(scores) == [20, 40]
+    assert (probe["task"], probe["metric"], probe["failures"]) == ("ner", "entity F1", 0)
+    assert probe["score"] == scores[40] <= probe["best_score"] == max(scores.values())
 
 
 def test_records_say_what_auto_became(chain) -> None:

@@ -21,6 +21,7 @@ import torch
 from tasks.contract import SCRATCH, StageError, UserError, no_progress
 from tasks.pretraining import devices
 from tasks.pretraining.devices import count_devices, failure
+from tasks.pretraining.probe import ProbeCall
 from tasks.pretraining.stage import run
 from tasks.supervision import processes
 
@@ -86,7 +87,11 @@ def after_checkpoint(folder: Path, do: Callable[[], None]) -> threading.Thread:
 @pytest.fixture
 def long(settings):
     """A training with dropout that lasts seconds after its first checkpoint."""
-    return settings(steps=200, devices=2, log_every=25, validate_every=200, checkpoint_every=25)
+    probe = {"task": "ner", "every": 100}
+    asked = settings(steps=200, devices=2, log_every=25, validate_every=200, checkpoint_every=25, probe=probe)
+    # any function that the processes find; this one fails where there is no folder
+    call = ProbeCall(function="os.path:getsize", arguments={}, metric="bytes of the folder")
+    return asked.model_copy(update={"probe_call": call})
 
 
 def test_a_lost_process_and_a_killed_stage_leave_nothing_and_go_on(long, tokenizer_folder, pack_folder, tmp_path):
@@ -97,6 +102,9 @@ def test_a_lost_process_and_a_killed_stage_leave_nothing_and_go_on(long, tokeniz
     assert metrics["resolved"]["devices"] == 2
     assert metrics["validation_loss"] == log_of(whole)[-1]["validation_loss"]
     assert (metrics["steps"], metrics["tokens"]) == (200, 200 * 8 * 16)
+    scores = {line["step"]: line["probe_score"] for line in log_of(whole) if "probe_score" in line}
+    assert list(scores) == [100, 200]
+    assert metrics["probe"]["score"] == scores[200] > 0
     assert shown[0][:2] == (0, 200)
     assert shown[-1][:2] == (200, 200)
     assert shown[-1][2]["unit"] == "steps"

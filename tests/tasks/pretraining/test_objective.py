@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from tasks.pretraining import objective
 from tasks.pretraining.batches import Collator, PackedSplit
-from tasks.pretraining.models import build_model
+from tasks.pretraining.models import build_model, vocabulary_head
 from tasks.pretraining.objective import losses
 from tasks.pretraining.settings import MaskingSettings
 
@@ -67,3 +68,22 @@ def test_the_segments_reach_the_model_whatever_the_tokenizer_returns(settings, t
         given, left_out = losses(model, batch), losses(model, replace(batch, token_type_ids=None))
     assert abs(float(given.order - left_out.order)) > 1e-4
     assert abs(float(given.mlm - left_out.mlm)) > 1e-3
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_logits_computed_in_parts_give_the_same_sums(settings, tokenizer, pairs_folder, training, monkeypatch):
+    model = build_model(settings("albert").model, tokenizer, "mlm+sop", seed=0).eval()
+    collator = Collator(tokenizer, MaskingSettings(), sentence_order=True)
+    batch = collator(PackedSplit(pairs_folder, "train"), np.arange(16), np.random.default_rng(0))
+    head = vocabulary_head(model)
+    parts = []
+    head.register_forward_hook(lambda module, inputs, output: parts.append(len(output)))
+    with torch.set_grad_enabled(training):
+        whole = losses(model, batch)
+        monkeypatch.setattr(objective, "LOGITS_BYTES", 4 * model.config.vocab_size * 5)
+        divided = losses(model, batch)
+    assert parts[0] == len(batch.targets) > 10
+    assert sum(parts[1:]) == parts[0]
+    assert max(parts[1:]) == 5
+    assert divided.mlm.item() == pytest.approx(whole.mlm.item(), rel=1e-6)
+    assert (whole.correct is None and divided.correct is None) if training else divided.correct == whole.correct

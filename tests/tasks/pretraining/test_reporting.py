@@ -9,6 +9,7 @@ from transformers.integrations import integration_utils
 
 from tasks.contract import UserError, no_progress
 from tasks.pretraining.engines import check_engine
+from tasks.pretraining.probe import ProbeCall
 from tasks.pretraining.stage import run
 
 
@@ -48,14 +49,19 @@ def inputs(tokenizer_folder, pack_folder):
 
 
 def test_an_integration_gets_settings_steps_and_validations(recorder, settings, inputs, tmp_path):
-    asked = settings(report_to=["recorder"], steps=4, log_every=2, validate_every=4, learning_rate=2e-3)
+    probe = {"task": "ner", "every": 4}
+    asked = settings(report_to=["recorder"], steps=4, log_every=2, validate_every=4, learning_rate=2e-3, probe=probe)
+    call = ProbeCall(function="os.path:getsize", arguments={}, metric="bytes of the folder")
+    asked = asked.model_copy(update={"probe_call": call})
     run(asked, inputs, tmp_path / "0123456789abcdef0123", no_progress)
     assert [what for what, _ in recorder.calls] == ["begin", "log", "log", "end"]
     arguments, steps, model = recorder.calls[0][1]
     assert (steps, model) == (4, "BertForMaskedLM")
     assert arguments.run_name == "pretrain-0123456789abcdef"
     assert arguments.output_dir == str(tmp_path / "0123456789abcdef0123/logs")
-    assert json.loads(arguments.to_json_string())["pretraining"]["learning_rate"] == 2e-3
+    shown = json.loads(arguments.to_json_string())
+    assert shown["pretraining"]["learning_rate"] == 2e-3
+    assert "probe_call" not in shown
     lines = [json.loads(line) for line in (tmp_path / "0123456789abcdef0123/logs/training.jsonl").open()]
     assert [step for step, _ in (fact for what, fact in recorder.calls if what == "log")] == [2, 4]
     for line, (_, logs) in zip(lines, (fact for what, fact in recorder.calls if what == "log"), strict=True):
@@ -67,6 +73,7 @@ def test_an_integration_gets_settings_steps_and_validations(recorder, settings, 
     assert last["eval_loss"] == lines[1]["validation_loss"]
     assert last["eval_masked_accuracy"] == lines[1]["masked_accuracy"]
     assert last["eval_perplexity"] == lines[1]["perplexity"]
+    assert last["eval_probe_score"] == lines[1]["probe_score"] > 0
 
 
 def test_one_that_fails_before_the_training_is_the_users_error(recorder, settings, inputs, tmp_path, monkeypatch):

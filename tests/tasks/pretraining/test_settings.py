@@ -129,6 +129,11 @@ def test_inconsistent_models(changes, message):
         ({"collaborative": {"listen": []}}, "at least 1 item"),
         ({"collaborative": {"peer": 2}}, "Extra inputs"),
         ({"engine": "collaborative", "compile": True}, "compile is for engine local, not collaborative"),
+        (
+            {"engine": "collaborative", "probe": {"task": "ner", "every": 5}},
+            "probe is for engine local, not collaborative",
+        ),
+        ({"probe": {"task": "ner"}}, "Field required"),
         ({"warmup_step": 1}, "Extra inputs"),
     ],
 )
@@ -166,6 +171,7 @@ def test_who_is_told_and_the_number_of_devices_are_no_part_of_the_identity_and_g
 
     assert identity(report_to=["wandb"], peak_tflops=1.5) == identity()
     assert identity(devices=4) == identity(devices="auto") == identity()
+    assert identity(probe={"task": "ner", "every": 5}) == identity()
     for changed in (
         {"on_divergence": "roll-back"},
         {"spike_nats": 3.0},
@@ -183,7 +189,8 @@ def test_sentence_order_is_alberts():
 def test_every_field_is_described():
     from tasks.pretraining import settings
 
-    for model in (ModelSettings, PretrainingSettings, settings.CollaborativeSettings, settings.GaudiSettings):
+    models = (settings.CollaborativeSettings, settings.GaudiSettings, settings.ProbeSettings)
+    for model in (ModelSettings, PretrainingSettings, *models):
         assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 

@@ -17,7 +17,7 @@ from tasks.pretraining.collaborative.averaging import (
     state_compression,
 )
 from tasks.pretraining.collaborative.tracker import GONE_SECONDS
-from tasks.pretraining.settings import CollaborativeSettings
+from tasks.pretraining.engine_settings import CollaborativeSettings
 
 
 def kind_of(compression, tensor: torch.Tensor) -> int:

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tasks.pretraining.collaborative.preflight import STEPS_OF_MATCHMAKING, problem_with
-from tasks.pretraining.settings import CollaborativeSettings, PretrainingSettings
+from tasks.pretraining.engine_settings import CollaborativeSettings
+from tasks.pretraining.settings import PretrainingSettings
 
 
 def settings(batch_size: int, **collaborative: float) -> PretrainingSettings:
