@@ -28,6 +28,7 @@ from pydantic import Field, model_validator
 
 from tasks.contract import SCRATCH, Progress, Settings, Stage, UserError
 from tasks.corpus_sources import FilesSource, HubSource, SampleSource, Source, check_source, read_source
+from tasks.executor import Scheduler
 from tasks.user_files import shown
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class CorpusSettings(Settings):
     limit_documents: int | None = Field(default=None, ge=2, description="Stop after so many documents.")
     validation_fraction: float = Field(default=0.01, gt=0, lt=1, description="Share of documents held out.")
     shard_documents: int = Field(default=20_000, ge=1, description="Most documents in one file.")
+    scheduler: Scheduler = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:

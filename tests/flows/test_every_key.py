@@ -59,6 +59,8 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}=adamw", "pretraining.lamb_clamp=10000"]
     if key == "pretraining.lamb_clamp":
         return [f"{key}=5000.0", "pretraining.optimizer=lamb"]
+    if key.endswith(".scheduler"):
+        return [f"{key}=tcp://127.0.0.1:8786"]
     if key == "pretraining.devices":
         return [f"{key}=1"]  # divides every batch
     if key in {"model.embedding_size", "model.layer_groups"}:
