@@ -1,11 +1,11 @@
 """Stage ``pack``: turns the corpus into blocks of token ids of one length, ready for memory-mapped training.
 
-Documents are encoded without special tokens, packed by one of two modes, and written as shards in the Arrow IPC file
+Documents are encoded without special tokens, packed by one of three modes, and written as shards in the Arrow IPC file
 format, which ``datasets.load_dataset`` reads. Masks are drawn at training time, so none are stored. Every token is
 accounted for: packed, dropped (only where the recipe says so) or left as the remainder at the end of a split.
 
 A shard holds whole blocks, and nothing is carried over from one to the next, so a killed run goes on after its last
-finished shard. Bytes depend neither on threads nor on kills.
+finished shard. Bytes depend neither on threads, nor on where the encoding was done, nor on kills.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,24 +24,38 @@ from pydantic import Field, model_validator
 from tasks import durable
 from tasks.contract import SCRATCH, Progress, Settings, Stage, UserError
 from tasks.corpus_text import count_documents, read_texts
+from tasks.executor import Scheduler, open_executor
 from tasks.parts import Parts
-from tasks.sentences import split_sentences
 
 if TYPE_CHECKING:
-    from tasks.packing_encoding import Encoder
+    from tasks.packing_encoding import EncodedBatch, Encoder
+    from tasks.packing_published import PublishedPacker
     from tasks.packing_rows import Account, ConcatenatePacker, PairPacker, Row
+
+    Encode = Callable[[Iterable[list[str]]], Iterator[EncodedBatch]]
 
 log = logging.getLogger(__name__)
 
 SHARD_TOKENS = 2**31 // 4
 """Most tokens in a shard, which is gathered in memory: 2 GiB of 4 bytes each (2 for a vocabulary up to 65,536)."""
 
+BATCHES_AHEAD, BATCHES_ON_CLUSTER = 2, 16
+"""Batches of text that are being encoded while the last one is packed: on this machine, and on a cluster."""
+
+ONLY_IN = {"documents": "concatenate", "single_sentences": "sentence-pairs", "seed": "sentence-pairs"}
+"""Settings that have an effect in one mode only."""
+
+PROBE_DOCUMENTS = 64
+"""Texts a split on which the two ways of encoding are compared before one is chosen."""
+
 
 class PackingSettings(Settings):
     """How documents become blocks."""
 
-    mode: Literal["concatenate", "sentence-pairs"] = Field(
-        "concatenate", description="running text (for MLM), or two segments of whole sentences (for MLM with SOP)"
+    mode: Literal["concatenate", "sentence-pairs", "published"] = Field(
+        "concatenate",
+        description="running text (for MLM), two segments of whole sentences (for MLM with SOP), or running text as the "
+        "Gaudi recipe was published: documents cut off at one block, the rest of each thousand dropped",
     )
     sequence_length: int = Field(512, ge=16, le=65_535, description="tokens a block, special ones included")
     documents: Literal["separated", "single"] = Field(
@@ -57,6 +71,7 @@ class PackingSettings(Settings):
     blocks_per_shard: int = Field(
         65_536, ge=1, le=262_144, description="blocks a file; 65,536 of 512 tokens take 64 MiB"
     )
+    scheduler: Scheduler = None
 
     @model_validator(mode="after")
     def _shard_fits_memory(self) -> Self:
@@ -80,7 +95,7 @@ def run(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, pro
         progress: counts documents of both splits.
 
     Returns:
-        ``mode``, ``sequence_length`` and for each split the account, in tokens.
+        ``mode``, ``sequence_length``, how texts were encoded, and for each split the account, in tokens.
 
     Raises:
         UserError: a split has too little text for one block.
@@ -88,22 +103,29 @@ def run(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, pro
     """
     from tasks.packing_encoding import Encoder
 
-    unused = {"documents"} if settings.mode == "sentence-pairs" else {"single_sentences", "seed"}
-    for name in sorted(unused & settings.model_fields_set):
-        log.warning("packing.%s has no effect in mode %s", name, settings.mode)
+    for name, mode in ONLY_IN.items():
+        if name in settings.model_fields_set and settings.mode != mode:
+            log.warning("packing.%s has no effect in mode %s", name, settings.mode)
 
-    encoder = Encoder(inputs["tokenizer"])
-    parts = Parts(folder)
     totals = {split: count_documents(inputs["corpus"], split) for split in ("validation", "train")}
+    encoder = Encoder(inputs["tokenizer"], _probe(inputs["corpus"], totals))
+    encoding = "by word" if encoder.obstacle is None else f"by document, for {encoder.obstacle}"
+    log.info("encoding %s", encoding)
+    parts = Parts(folder)
     accounts: dict[str, Account] = {}
-    for split in totals:
-        done = sum(account.documents for account in accounts.values())
-        report = partial(_report, progress, done, sum(totals.values()))
-        accounts[split] = _pack_split(settings, split, inputs["corpus"], encoder, parts, report)
+    # Here one thread is enough: it cuts texts, and the tokenizer's own threads take the rest.
+    with open_executor(1, settings.scheduler) as executor:
+        ahead = BATCHES_AHEAD if settings.scheduler is None else BATCHES_ON_CLUSTER
+        encode = partial(encoder.encode, executor=executor, ahead=ahead, sentences=settings.mode == "sentence-pairs")
+        for split in totals:
+            done = sum(account.documents for account in accounts.values())
+            report = partial(_report, progress, done, sum(totals.values()))
+            accounts[split] = _pack_split(settings, split, inputs["corpus"], encoder, encode, parts, report)
     _publish(parts, folder)
     return {
         "mode": settings.mode,
         "sequence_length": settings.sequence_length,
+        "encoding": encoding,
         "splits": {split: asdict(accounts[split]) for split in ("train", "validation")},
     }
 
@@ -113,11 +135,17 @@ def _report(progress: Progress, before: int, total: int, account: Account) -> No
     progress(before + account.documents, total, unit="documents", note=f"{account.blocks:,} blocks")
 
 
+def _probe(corpus: Path, splits: Iterable[str]) -> list[str]:
+    """The first texts of each split."""
+    return [text for split in splits for text in next(read_texts(corpus, split), [])[:PROBE_DOCUMENTS]]
+
+
 def _pack_split(
     settings: PackingSettings,
     split: str,
     corpus: Path,
     encoder: Encoder,
+    encode: Encode,
     parts: Parts,
     report: Callable[[Account], None],
 ) -> Account:
@@ -138,7 +166,7 @@ def _pack_split(
             parts.remove(name)
 
     packer = _packer(settings, encoder, account, offset)
-    rows = packer.rows(_documents(settings, split, corpus, encoder, account, report))
+    rows = packer.rows(_documents(settings, split, corpus, encode, account, report))
     buffer = _Shard(settings, encoder.dtype)
     for row in rows:
         buffer.add(row)
@@ -160,8 +188,14 @@ def _pack_split(
 
 def _packer(
     settings: PackingSettings, encoder: Encoder, account: Account, offset: int
-) -> ConcatenatePacker | PairPacker:
+) -> ConcatenatePacker | PairPacker | PublishedPacker:
+    from tasks.packing_published import PublishedPacker
     from tasks.packing_rows import ConcatenatePacker, PairPacker
+
+    if settings.mode == "published":
+        return PublishedPacker(
+            settings.sequence_length, encoder.special, dtype=encoder.dtype, account=account, offset=offset
+        )
 
     if settings.mode == "concatenate":
         return ConcatenatePacker(
@@ -187,18 +221,15 @@ def _documents(
     settings: PackingSettings,
     split: str,
     corpus: Path,
-    encoder: Encoder,
+    encode: Encode,
     account: Account,
     report: Callable[[Account], None],
 ) -> Iterator[Any]:
     """The split's encoded documents from number ``account.documents`` on, as the mode's packer takes them."""
-    from tasks.packing_encoding import joined, stretches
-
-    texts = read_texts(corpus, split, first=account.documents)
     pairs = settings.mode == "sentence-pairs"
-    for batch in encoder.encode(texts, split_sentences if pairs else stretches):
+    for batch in encode(read_texts(corpus, split, first=account.documents)):
         report(account)
-        yield from batch if pairs else map(joined, batch)
+        yield from batch.in_pieces() if pairs else batch.whole()
 
 
 class _Shard:
@@ -208,7 +239,7 @@ class _Shard:
         import numpy as np
 
         self.pairs = settings.mode == "sentence-pairs"
-        self.padded = self.pairs or settings.documents == "single"
+        self.padded = self.pairs or (settings.mode == "concatenate" and settings.documents == "single")
         self.ids = np.empty((settings.blocks_per_shard, settings.sequence_length), dtype=dtype)
         self.boundaries = np.empty(settings.blocks_per_shard, dtype=np.uint16)
         self.lengths = np.empty(settings.blocks_per_shard, dtype=np.uint16)
@@ -270,4 +301,4 @@ def _publish(parts: Parts, folder: Path) -> None:
     durable.move(building, data)
 
 
-STAGE = Stage("pack", version=1, settings=PackingSettings, run=run)
+STAGE = Stage("pack", version=2, settings=PackingSettings, run=run)

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from tasks import packing
 from tasks.contract import StageError, UserError, no_progress
 from tasks.packing import PackingSettings, run
-from tasks.packing_encoding import STRETCH_CHARACTERS, Encoder, joined, stretches
+from tasks.packing_published import BATCH_DOCUMENTS, PublishedPacker
 from tasks.packing_rows import Account, ConcatenatePacker, PairPacker, Row, SpecialIds
 from tasks.tokenizer_building import build_tokenizer, build_trainer, save_tokenizer
 from tasks.tokenizer_definition import load_definition
@@ -215,34 +215,6 @@ def test_a_wrong_account_is_found() -> None:
         Account(tokens_in=5, tokens_packed=5, blocks=2).check("train", 16)
 
 
-# ---- encoding ----
-
-
-def test_encoding_is_the_tokenizers_own(corpus: Path, tokenizer: Path) -> None:
-    from tokenizers import Tokenizer
-
-    texts = [text_of(i, 4) for i in range(50)] + ["", " ", "ক\n\nখ  গ", "১২৩ abc\tখ।", " ক "]
-    texts.append("\n".join(text_of(i, 40) for i in range(200)))
-    assert len(texts[-1]) > 2 * STRETCH_CHARACTERS
-    assert len(stretches(texts[-1])) > 1
-    plain = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
-    encoded = [joined(d).tolist() for batch in Encoder(tokenizer).encode([texts], stretches) for d in batch]
-    assert encoded == [plain.encode(text, add_special_tokens=False).ids for text in texts]
-
-
-def test_text_never_yields_special_tokens(tokenizer: Path) -> None:
-    encoder = Encoder(tokenizer)
-    (batch,) = encoder.encode([["[SEP] <pad> [CLS][MASK] ক"]], stretches)
-    assert not {0, 2, 3, 4} & set(joined(batch[0]).tolist())
-    assert encoder.dtype is np.uint16
-
-
-def test_stretches_lose_nothing() -> None:
-    for text in ("x" * 250_000, "ab  \n c" * 60_000, ""):
-        assert "".join(stretches(text)) == text
-        assert all(stretch[:1].isspace() for stretch in stretches(text)[1:])
-
-
 # ---- the stage ----
 
 
@@ -357,13 +329,15 @@ def test_threads_do_not_matter(corpus: Path, tokenizer: Path, tmp_path: Path, mo
 
 
 def test_a_long_document_continues(tokenizer: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
     long = text_of(1, 300)
     corpus = write_corpus(tmp_path / "c", [long], [long])
     metrics = pack(corpus, tokenizer, tmp_path / "pack")
-    (batch,) = Encoder(tokenizer).encode([[long]], stretches)
+    whole = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).encode(long, add_special_tokens=False).ids
     ids = np.array(read(tmp_path / "pack", "train")["input_ids"].to_pylist())
-    assert ids[:, 1:-1].reshape(-1).tolist() == joined(batch[0])[: ids.shape[0] * 30].tolist()
-    assert metrics["splits"]["train"]["tokens_remainder"] == len(joined(batch[0])) - ids.shape[0] * 30
+    assert ids[:, 1:-1].reshape(-1).tolist() == whole[: ids.shape[0] * 30]
+    assert metrics["splits"]["train"]["tokens_remainder"] == len(whole) - ids.shape[0] * 30
 
 
 def test_progress_counts_documents(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:

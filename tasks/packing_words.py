@@ -1,0 +1,218 @@
+"""Encodes texts word by word: each distinct word once, by the tokenizer itself, and then gathers ids with NumPy.
+
+Text repeats its words: half a gigabyte has less than a hundredth as many distinct ones. So texts are cut at white
+space, the words numbered by Arrow's dictionary encoding, and only those that are not in the cache go to the tokenizer.
+Where two words touch (see ``tasks.word_locality``) they go to it together, with the white space between them.
+
+Imported only by a running stage: the libraries are imported at the top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from tasks.word_locality import Edges, keeps_spaces, separators
+
+CACHED_WORDS = 100_000
+"""Words that a generation of the cache holds; with ids and Python's overhead they take about 25 MB."""
+
+CACHED_LENGTH = 64
+"""Characters of the longest word that is kept: longer ones hardly come again, and would make the cache unbounded."""
+
+
+class WordEncoder:
+    """Encodes many texts at once, with the ids that the tokenizer gives to each text as a whole.
+
+    Args:
+        tokenizer: one for which ``word_locality.obstacle`` finds nothing.
+        dtype: of the ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, dtype: type[np.unsignedinteger]):
+        self._tokenizer = tokenizer
+        self._dtype = np.dtype(dtype)
+        self._edges = Edges(tokenizer)
+        self._keeps_spaces = keeps_spaces(tokenizer)
+        self._is_white = np.zeros(256, dtype=bool)
+        self._is_white[[ord(separator) for separator in separators(tokenizer)]] = True
+        self._cache = _Cache()
+
+    def encode(self, texts: pa.StringArray) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """Encode texts.
+
+        Args:
+            texts: in one array, without nulls.
+
+        Returns:
+            the ids of all texts, and ``[texts + 1]`` where each begins and ends among them.
+        """
+        data, bounds = _bytes_of(texts)
+        numbers, ends, words = self._units(data, bounds)
+        encoded = self._encoded(words)
+        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // self._dtype.itemsize
+        pool = np.frombuffer(b"".join(encoded), dtype=self._dtype)
+        return _gathered(pool, lengths, numbers, ends)
+
+    def _units(
+        self, data: NDArray[np.uint8], bounds: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+        """Cut texts into what is encoded in one piece: words, and stretches of text in which words touch.
+
+        Returns:
+            ``[units]`` the number of each unit; ``[texts + 1]`` where each text's units begin and end; and the
+            distinct units by number.
+        """
+        starts, ends, distinct = _words(data, bounds, self._is_white)
+        firsts = np.searchsorted(starts, bounds)  # [texts + 1] each text's first word
+        flags = self._edges.of(_outer_characters(distinct.dictionary))
+        begins, behind = flags[0] & Edges.BEGINS != 0, flags[1] & Edges.ENDS != 0
+        numbers = distinct.indices.to_numpy().astype(np.int64)
+        units: list[str] = distinct.dictionary.to_pylist()
+
+        # A unit begins with each word but where it touches the one before it in the same text.
+        alone = np.ones(len(numbers), dtype=bool)
+        alone[1:] = behind[numbers[:-1]] & begins[numbers[1:]]
+        filled = np.flatnonzero(firsts[1:] > firsts[:-1])
+        alone[firsts[filled]] = True
+        first_words = np.flatnonzero(alone)
+        last_words = np.append(first_words[1:], len(numbers)) - 1
+        unit_starts, unit_ends = starts[first_words], ends[last_words]
+        touched = first_words != last_words
+        unit_bounds = np.searchsorted(first_words, firsts)
+
+        # White space at a text's front counts where the word behind it may not begin a unit; at its end, always.
+        if self._keeps_spaces:
+            fronts, backs = unit_bounds[:-1][filled], unit_bounds[1:][filled] - 1
+            leading = (unit_starts[fronts] > bounds[:-1][filled]) & ~begins[numbers[firsts[filled]]]
+            unit_starts[fronts[leading]] = bounds[:-1][filled][leading]
+            trailing = unit_ends[backs] < bounds[1:][filled]
+            unit_ends[backs[trailing]] = bounds[1:][filled][trailing]
+            touched[fronts[leading]] = touched[backs[trailing]] = True
+        numbers = numbers[first_words]
+        if touched.any():
+            numbers[touched] = _numbered(data, unit_starts[touched], unit_ends[touched], units)
+        blank = np.flatnonzero((firsts[1:] == firsts[:-1]) & (bounds[1:] > bounds[:-1]))
+        if self._keeps_spaces and len(blank):
+            found = _numbered(data, bounds[:-1][blank], bounds[1:][blank], units)
+            numbers = np.insert(numbers, unit_bounds[blank], found)
+            unit_bounds[1:] += np.cumsum(np.bincount(blank, minlength=len(unit_bounds) - 1))
+        return numbers, unit_bounds, units
+
+    def _encoded(self, words: Sequence[str]) -> list[bytes]:
+        """The ids of each of these words as bytes."""
+        found = self._cache.look_up(words)
+        missing = [index for index, ids in enumerate(found) if ids is None]
+        encodings = self._tokenizer.encode_batch_fast([words[index] for index in missing], add_special_tokens=False)
+        for index, encoding in zip(missing, encodings, strict=True):
+            ids = np.array(encoding.ids, dtype=self._dtype).tobytes()
+            found[index] = ids
+            self._cache.keep(words[index], ids)
+        return found  # type: ignore[return-value]
+
+
+class _Cache:
+    """Ids of words, in two generations: a full one becomes the old one, of which only what is asked for lives on."""
+
+    def __init__(self) -> None:
+        self._young: dict[str, bytes] = {}
+        self._old: dict[str, bytes] = {}
+
+    def look_up(self, words: Sequence[str]) -> list[bytes | None]:
+        found = list(map(self._young.get, words))
+        if self._old:
+            old = self._old
+            for index, ids in enumerate(found):
+                if ids is None and (older := old.get(words[index])) is not None:
+                    found[index] = older
+                    self.keep(words[index], older)
+        return found
+
+    def keep(self, word: str, ids: bytes) -> None:
+        if len(word) > CACHED_LENGTH:
+            return
+        if len(self._young) >= CACHED_WORDS:
+            self._old, self._young = self._young, {}
+        self._young[word] = ids
+
+
+def _bytes_of(texts: pa.StringArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The UTF-8 bytes of all texts, and ``[texts + 1]`` where each begins and ends among them."""
+    if len(texts) == 0:
+        return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    content = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    return content[bounds[0] : bounds[-1]], bounds - bounds[0]
+
+
+def _words(
+    data: NDArray[np.uint8], bounds: NDArray[np.int64], is_white: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.DictionaryArray]:
+    """Cut texts at their white space.
+
+    Returns:
+        ``[words]`` where each word begins and ends in the texts' bytes; and the words as numbers into their distinct
+        ones. No word reaches from one text into the next.
+    """
+    inside = ~is_white[data]
+    cut = bounds[(bounds > 0) & (bounds < len(data))]
+    begin = inside.copy()
+    begin[1:] &= ~inside[:-1]
+    begin[cut] = inside[cut]
+    end = inside.copy()
+    end[:-1] &= ~inside[1:]
+    end[cut - 1] = inside[cut - 1]
+    starts, ends = np.flatnonzero(begin), np.flatnonzero(end) + 1
+    offsets = np.zeros(len(starts) + 1, dtype=np.int32)
+    np.cumsum(ends - starts, out=offsets[1:])
+    words = pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(data[inside]))
+    return starts, ends, words.dictionary_encode()
+
+
+def _outer_characters(words: pa.StringArray) -> NDArray[np.uint32]:
+    """``[2, words]`` the first and the last code point of each word."""
+    data, bounds = _bytes_of(words)
+    starts, lasts = bounds[:-1], bounds[1:] - 1
+    for _ in range(3):
+        lasts = lasts - (data[lasts] & 0xC0 == 0x80)
+    places = np.stack([starts, lasts])
+    padded = np.append(data, np.zeros(3, dtype=np.uint8)).astype(np.uint32)
+    one, two, three, four = (padded[places + shift] for shift in range(4))
+    two, three, four = (byte & 0x3F for byte in (two, three, four))
+    return np.select(
+        [one < 0x80, one < 0xE0, one < 0xF0],
+        [one, (one & 0x1F) << 6 | two, (one & 0x0F) << 12 | two << 6 | three],
+        (one & 0x07) << 18 | two << 12 | three << 6 | four,
+    )
+
+
+def _numbered(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], units: list[str]
+) -> list[int]:
+    """Numbers of stretches of text, which are added to ``units`` where they are new."""
+    numbers: dict[str, int] = {}
+    found = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        text = data[start:end].tobytes().decode()
+        number = numbers.setdefault(text, len(units))
+        if number == len(units):
+            units.append(text)
+        found.append(number)
+    return found
+
+
+def _gathered(
+    pool: NDArray[Any], lengths: NDArray[np.int64], numbers: NDArray[np.int64], bounds: NDArray[np.int64]
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The ids of all units one after the other, and where those of each text begin and end."""
+    starts = np.cumsum(lengths) - lengths
+    counts = lengths[numbers]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    places = np.repeat(starts[numbers] - ends[:-1], counts) + np.arange(ends[-1])
+    return pool[places], ends[bounds]
