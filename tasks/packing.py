@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -39,9 +40,6 @@ log = logging.getLogger(__name__)
 SHARD_TOKENS = 2**31 // 4
 """Most tokens in a shard, which is gathered in memory: 2 GiB of 4 bytes each (2 for a vocabulary up to 65,536)."""
 
-BATCHES_AHEAD, BATCHES_ON_CLUSTER = 2, 16
-"""Batches of text that are being encoded while the last one is packed: on this machine, and on a cluster."""
-
 ONLY_IN = {"documents": "concatenate", "single_sentences": "sentence-pairs", "seed": "sentence-pairs"}
 """Settings that have an effect in one mode only."""
 
@@ -54,8 +52,8 @@ class PackingSettings(Settings):
 
     mode: Literal["concatenate", "sentence-pairs", "published"] = Field(
         "concatenate",
-        description="running text (for MLM), two segments of whole sentences (for MLM with SOP), or running text as the "
-        "Gaudi recipe was published: documents cut off at one block, the rest of each thousand dropped",
+        description="running text (for MLM), two segments of whole sentences (for MLM with SOP), or running text as "
+        "the Gaudi recipe was published: documents cut off at one block, the rest of each thousand dropped",
     )
     sequence_length: int = Field(512, ge=16, le=65_535, description="tokens a block, special ones included")
     documents: Literal["separated", "single"] = Field(
@@ -113,10 +111,8 @@ def run(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, pro
     log.info("encoding %s", encoding)
     parts = Parts(folder)
     accounts: dict[str, Account] = {}
-    # Here one thread is enough: it cuts texts, and the tokenizer's own threads take the rest.
-    with open_executor(1, settings.scheduler) as executor:
-        ahead = BATCHES_AHEAD if settings.scheduler is None else BATCHES_ON_CLUSTER
-        encode = partial(encoder.encode, executor=executor, ahead=ahead, sentences=settings.mode == "sentence-pairs")
+    with nullcontext() if settings.scheduler is None else open_executor(1, settings.scheduler) as cluster:
+        encode = partial(encoder.encode, cluster=cluster, sentences=settings.mode == "sentence-pairs")
         for split in totals:
             done = sum(account.documents for account in accounts.values())
             report = partial(_report, progress, done, sum(totals.values()))

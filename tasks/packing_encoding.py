@@ -9,8 +9,8 @@ Imported only by a running stage: the libraries are imported at the top.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
@@ -30,6 +30,9 @@ from tasks.word_locality import obstacle
 
 BATCH_CHARACTERS = 2_000_000
 """Text encoded at once: enough for words to recur and threads to share it evenly, little enough for memory."""
+
+BATCHES_AHEAD, BATCHES_ON_CLUSTER = 2, 16
+"""Batches of text that are at work at once in each step: on this machine, and on a cluster."""
 
 PROBE_CHARACTERS = 2_000
 """Of each text that both routes are tried on; characters."""
@@ -59,14 +62,6 @@ class EncodedBatch(NamedTuple):
             yield [self.ids[bounds[piece] : bounds[piece + 1]] for piece in range(first, last)]
 
 
-class _Plan(NamedTuple):
-    """How texts are encoded, in plain values that go to any worker."""
-
-    tokenizer: str
-    """The content of ``tokenizer.json``."""
-    by_word: bool
-
-
 class Encoder:
     """A trained tokenizer, set up so that text never yields a special token but the unknown one.
 
@@ -76,63 +71,90 @@ class Encoder:
     """
 
     def __init__(self, folder: Path, probe: Sequence[str] = ()):
-        content = (folder / "tokenizer.json").read_text(encoding="utf-8")
-        tokenizer = _load(content)
+        self._content = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        tokenizer = _load(self._content)
         config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         self.special = SpecialIds(*(_special_id(tokenizer, config, name) for name in SpecialIds._fields))
         self.dtype = _dtype(tokenizer)
-        self.obstacle = obstacle(tokenizer) or _difference(tokenizer, [text[:PROBE_CHARACTERS] for text in probe])
+        self.obstacle: str | None = obstacle(tokenizer)
         """Why whole documents are encoded, not distinct words; None if it is words."""
-        self._plan = _Plan(content, self.obstacle is None)
+        self._encoder: WordEncoder | WholeEncoder = WholeEncoder(tokenizer, self.dtype)
+        if self.obstacle is None:
+            by_word = WordEncoder(tokenizer, self.dtype)
+            self.obstacle = _difference([text[:PROBE_CHARACTERS] for text in probe], by_word, self._encoder)
+        if self.obstacle is None:
+            self._encoder = by_word
 
     def encode(
-        self, batches: Iterable[list[str]], executor: Executor, *, ahead: int, sentences: bool = False
+        self, batches: Iterable[list[str]], *, sentences: bool = False, cluster: Executor | None = None
     ) -> Iterator[EncodedBatch]:
         """Encode documents; later batches are encoded while the caller works on the last one.
 
         Args:
             batches: documents, in batches of any size.
-            executor: does the work.
-            ahead: batches of text in memory at once.
             sentences: cut each document into its sentences, which are encoded one by one.
+            cluster: does the work; by default threads of this process do.
 
         Yields:
             The documents in their order.
         """
-        try:
-            yield from in_order(executor, partial(encode_batch, self._plan, sentences), _regroup(batches), ahead=ahead)
-        finally:
-            _encoder.cache_clear()  # its cache of words
+        documents = _regroup(batches)
+        if cluster is not None:
+            work = partial(encode_batch, self._content, self.obstacle is None, sentences)
+            yield from in_order(cluster, work, documents, ahead=BATCHES_ON_CLUSTER)
+            return
+        # One batch is cut, another encoded (by the tokenizer's own threads), a third packed by the caller.
+        with ThreadPoolExecutor(1, "cutting") as cutting, ThreadPoolExecutor(1, "encoding") as encoding:
+            cuts = in_order(cutting, partial(_cut, self._encoder, sentences), documents, ahead=BATCHES_AHEAD)
+            yield from in_order(encoding, partial(_encoded, self._encoder), cuts, ahead=BATCHES_AHEAD)
 
 
-def encode_batch(plan: _Plan, sentences: bool, documents: list[str]) -> EncodedBatch:
-    """Encode documents whole, or sentence by sentence. What a worker does."""
+class WholeEncoder:
+    """Encodes each text as a whole; has the interface of ``WordEncoder``."""
+
+    def __init__(self, tokenizer: Tokenizer, dtype: type[np.unsignedinteger]):
+        self._tokenizer = tokenizer
+        self._dtype = dtype
+
+    def cut(self, texts: pa.StringArray) -> list[str]:
+        """The texts, one by one."""
+        found: list[str] = texts.to_pylist()
+        return found
+
+    def encode(self, texts: list[str]) -> tuple[Ids, NDArray[np.int64]]:
+        """The ids of all texts, and ``[texts + 1]`` where each begins and ends among them."""
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ids = [np.array(encoding.ids, dtype=self._dtype) for encoding in encodings]
+        bounds = np.array([0, *accumulate(map(len, ids))])
+        return np.concatenate([np.empty(0, dtype=self._dtype), *ids]), bounds
+
+
+def encode_batch(tokenizer: str, by_word: bool, sentences: bool, documents: list[str]) -> EncodedBatch:
+    """What a cluster's worker does: encode documents, whole or sentence by sentence, with this ``tokenizer.json``."""
+    encoder = _worker_encoder(tokenizer, by_word)
+    return _encoded(encoder, _cut(encoder, sentences, documents))
+
+
+@lru_cache(maxsize=1)
+def _worker_encoder(content: str, by_word: bool) -> WordEncoder | WholeEncoder:
+    tokenizer = _load(content)
+    return (WordEncoder if by_word else WholeEncoder)(tokenizer, _dtype(tokenizer))
+
+
+def _cut(encoder: WordEncoder | WholeEncoder, sentences: bool, documents: list[str]) -> tuple[Any, NDArray[np.int64]]:
+    """The documents' pieces as the encoder takes them, and ``[documents + 1]`` where each document begins and ends."""
     if sentences:
         pieces = [split_sentences(document) for document in documents]
         bounds = np.array([0, *accumulate(map(len, pieces))])
         texts = list(chain.from_iterable(pieces))
     else:
         bounds, texts = np.arange(len(documents) + 1), documents
-    return EncodedBatch(*_encoder(plan)(texts), bounds)
+    return encoder.cut(pa.array(texts, pa.string())), bounds
 
 
-@lru_cache(maxsize=1)
-def _encoder(plan: _Plan) -> Callable[[list[str]], tuple[Ids, NDArray[np.int64]]]:
-    tokenizer = _load(plan.tokenizer)
-    if not plan.by_word:
-        return partial(_encode_whole, tokenizer)
-    encoder = WordEncoder(tokenizer, _dtype(tokenizer))
-    return lambda texts: encoder.encode(pa.array(texts, pa.string()))
-
-
-def _encode_whole(tokenizer: Tokenizer, texts: list[str]) -> tuple[Ids, NDArray[np.int64]]:
-    """The ids of all texts, and ``[texts + 1]`` where each begins and ends among them."""
-    ids = [
-        np.array(encoding.ids, dtype=_dtype(tokenizer))
-        for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-    ]
-    bounds = np.array([0, *accumulate(map(len, ids))])
-    return np.concatenate([np.empty(0, dtype=_dtype(tokenizer)), *ids]), bounds
+def _encoded(encoder: WordEncoder | WholeEncoder, cut: tuple[Any, NDArray[np.int64]]) -> EncodedBatch:
+    units, documents = cut
+    return EncodedBatch(*encoder.encode(units), documents)
 
 
 def _load(content: str) -> Tokenizer:
@@ -156,12 +178,12 @@ def _special_id(tokenizer: Tokenizer, config: dict[str, Any], name: str) -> int:
     return found
 
 
-def _difference(tokenizer: Tokenizer, texts: list[str]) -> str | None:
+def _difference(texts: list[str], by_word: WordEncoder, whole: WholeEncoder) -> str | None:
     """Where encoding by words differs from encoding whole texts; None if nowhere."""
-    by_word = WordEncoder(tokenizer, _dtype(tokenizer)).encode(pa.array(texts, pa.string()))
-    whole = _encode_whole(tokenizer, texts)
+    array = pa.array(texts, pa.string())
+    results = by_word.encode(by_word.cut(array)), whole.encode(texts)
     for number, text in enumerate(texts):
-        one, other = (ids[bounds[number] : bounds[number + 1]] for ids, bounds in (by_word, whole))
+        one, other = (ids[bounds[number] : bounds[number + 1]] for ids, bounds in results)
         if not np.array_equal(one, other):
             return f"a text that gives other ids by words: {text[:40]!r}"
     return None

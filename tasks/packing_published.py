@@ -2,9 +2,9 @@
 
 Every document is cut off at one block, ``[CLS]`` and ``[SEP]`` included. A thousand such at a time are run together
 and cut into blocks, which therefore begin and end anywhere; what does not fill a block at the end of a thousand is
-dropped. The published code drops it at the end of each of its processes' batches, so its data depended on their number;
-here the thousands are counted from a split's beginning. It keeps a whole batch of less than one block as a short block;
-here that is dropped too.
+dropped. The published code drops it at the end of each of its processes' batches, so its data depended on their
+number; here the thousands are counted from a split's beginning. It keeps a last batch of less than one block as a
+short block; here that is dropped too.
 
 Imported only by a running stage: NumPy is imported at the top.
 """

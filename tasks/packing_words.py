@@ -9,25 +9,46 @@ Imported only by a running stage: the libraries are imported at the top.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from tasks.word_locality import Edges, keeps_spaces, separators
+from tasks.word_locality import Edges, beginnings, keeps_spaces, separators
 
 CACHED_WORDS = 100_000
-"""Words that a generation of the cache holds; with ids and Python's overhead they take about 25 MB."""
+"""Words from which on a generation of the cache is full; with ids and Python's overhead they take about 25 MB."""
 
 CACHED_LENGTH = 64
 """Characters of the longest word that is kept: longer ones hardly come again, and would make the cache unbounded."""
 
 
+JOINED_WORDS = 64
+"""New words that go to the tokenizer as one text, with a space between: it takes two thirds of the time."""
+
+
+class Units(NamedTuple):
+    """Texts cut into what is encoded in one piece: words, and stretches of text in which words touch."""
+
+    numbers: NDArray[np.int64]
+    """``[units]`` which of the distinct ones each is."""
+
+    bounds: NDArray[np.int64]
+    """``[texts + 1]`` where each text's units begin and end."""
+
+    distinct: list[str]
+
+    words: NDArray[np.bool_]
+    """``[distinct]`` whether it is a word that touches no neighbour wherever it stands."""
+
+
 class WordEncoder:
     """Encodes many texts at once, with the ids that the tokenizer gives to each text as a whole.
+
+    ``cut`` and ``encode`` share nothing, so one thread may cut the next texts while another encodes the last.
 
     Args:
         tokenizer: one for which ``word_locality.obstacle`` finds nothing.
@@ -41,33 +62,51 @@ class WordEncoder:
         self._keeps_spaces = keeps_spaces(tokenizer)
         self._is_white = np.zeros(256, dtype=bool)
         self._is_white[[ord(separator) for separator in separators(tokenizer)]] = True
+        self._begins = beginnings(tokenizer)
         self._cache = _Cache()
 
-    def encode(self, texts: pa.StringArray) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Encode texts.
-
-        Args:
-            texts: in one array, without nulls.
-
-        Returns:
-            the ids of all texts, and ``[texts + 1]`` where each begins and ends among them.
-        """
-        data, bounds = _bytes_of(texts)
-        numbers, ends, words = self._units(data, bounds)
-        encoded = self._encoded(words)
+    def encode(self, units: Units) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The ids of all texts, and ``[texts + 1]`` where each begins and ends among them."""
+        known = self._cache.look_up(units.distinct)
+        missing = [index for index, ids in enumerate(known) if ids is None]
+        new = [units.distinct[index] for index in missing]
+        found = self._new(new, units.words[missing])
+        self._cache.keep(new, found)
+        rest = iter(found)
+        encoded = [next(rest) if ids is None else ids for ids in known]
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // self._dtype.itemsize
         pool = np.frombuffer(b"".join(encoded), dtype=self._dtype)
-        return _gathered(pool, lengths, numbers, ends)
+        return _gathered(pool, lengths, units.numbers, units.bounds)
 
-    def _units(
-        self, data: NDArray[np.uint8], bounds: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
-        """Cut texts into what is encoded in one piece: words, and stretches of text in which words touch.
+    def _new(self, texts: list[str], words: NDArray[np.bool_]) -> list[bytes]:
+        """The ids of each of these texts, by the tokenizer."""
+        found: list[bytes] = [b""] * len(texts)
+        if self._begins is None:
+            words = np.zeros_like(words)
+        joined, alone = np.flatnonzero(words).tolist(), np.flatnonzero(~words).tolist()
+        groups = [joined[start : start + JOINED_WORDS] for start in range(0, len(joined), JOINED_WORDS)]
+        together = self._tokenized([" ".join([texts[index] for index in group]) for group in groups])
+        for group, ids in zip(groups, together, strict=True):
+            assert self._begins is not None
+            starts = np.flatnonzero(self._begins[ids])
+            if len(starts) == len(group):
+                bounds = [*(starts * self._dtype.itemsize).tolist(), None]
+                data = ids.tobytes()
+                for index, start, end in zip(group, bounds, bounds[1:], strict=False):
+                    found[index] = data[start:end]
+            else:  # a word became two, as with a no-break space in it
+                alone += group
+        for index, ids in zip(alone, self._tokenized([texts[index] for index in alone]), strict=True):
+            found[index] = ids.tobytes()
+        return found
 
-        Returns:
-            ``[units]`` the number of each unit; ``[texts + 1]`` where each text's units begin and end; and the
-            distinct units by number.
-        """
+    def _tokenized(self, texts: list[str]) -> Iterator[NDArray[Any]]:
+        for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False):
+            yield np.array(encoding.ids, dtype=self._dtype)
+
+    def cut(self, texts: pa.StringArray) -> Units:
+        """Cut texts, an array without nulls, into units."""
+        data, bounds = _bytes_of(texts)
         starts, ends, distinct = _words(data, bounds, self._is_white)
         firsts = np.searchsorted(starts, bounds)  # [texts + 1] each text's first word
         flags = self._edges.of(_outer_characters(distinct.dictionary))
@@ -81,7 +120,7 @@ class WordEncoder:
         filled = np.flatnonzero(firsts[1:] > firsts[:-1])
         alone[firsts[filled]] = True
         first_words = np.flatnonzero(alone)
-        last_words = np.append(first_words[1:], len(numbers)) - 1
+        last_words = np.append(first_words, len(numbers))[1:] - 1
         unit_starts, unit_ends = starts[first_words], ends[last_words]
         touched = first_words != last_words
         unit_bounds = np.searchsorted(first_words, firsts)
@@ -102,18 +141,9 @@ class WordEncoder:
             found = _numbered(data, bounds[:-1][blank], bounds[1:][blank], units)
             numbers = np.insert(numbers, unit_bounds[blank], found)
             unit_bounds[1:] += np.cumsum(np.bincount(blank, minlength=len(unit_bounds) - 1))
-        return numbers, unit_bounds, units
-
-    def _encoded(self, words: Sequence[str]) -> list[bytes]:
-        """The ids of each of these words as bytes."""
-        found = self._cache.look_up(words)
-        missing = [index for index, ids in enumerate(found) if ids is None]
-        encodings = self._tokenizer.encode_batch_fast([words[index] for index in missing], add_special_tokens=False)
-        for index, encoding in zip(missing, encodings, strict=True):
-            ids = np.array(encoding.ids, dtype=self._dtype).tobytes()
-            found[index] = ids
-            self._cache.keep(words[index], ids)
-        return found  # type: ignore[return-value]
+        words = np.zeros(len(units), dtype=bool)
+        words[: len(begins)] = begins & behind
+        return Units(numbers, unit_bounds, units, words)
 
 
 class _Cache:
@@ -123,22 +153,22 @@ class _Cache:
         self._young: dict[str, bytes] = {}
         self._old: dict[str, bytes] = {}
 
-    def look_up(self, words: Sequence[str]) -> list[bytes | None]:
+    def look_up(self, words: list[str]) -> list[bytes | None]:
+        """The ids of each word, None where they are not known."""
         found = list(map(self._young.get, words))
         if self._old:
-            old = self._old
-            for index, ids in enumerate(found):
-                if ids is None and (older := old.get(words[index])) is not None:
-                    found[index] = older
-                    self.keep(words[index], older)
+            lost = [index for index, ids in enumerate(found) if ids is None]
+            older = [(index, ids) for index in lost if (ids := self._old.get(words[index])) is not None]
+            for index, ids in older:
+                found[index] = ids
+            self.keep([words[index] for index, _ in older], [ids for _, ids in older])
         return found
 
-    def keep(self, word: str, ids: bytes) -> None:
-        if len(word) > CACHED_LENGTH:
-            return
+    def keep(self, words: Iterable[str], ids: Iterable[bytes]) -> None:
+        """Remember words that are not too long."""
+        self._young.update(pair for pair in zip(words, ids, strict=True) if len(pair[0]) <= CACHED_LENGTH)
         if len(self._young) >= CACHED_WORDS:
             self._old, self._young = self._young, {}
-        self._young[word] = ids
 
 
 def _bytes_of(texts: pa.StringArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -18,7 +18,7 @@ import json
 import re
 import sys
 import unicodedata
-from functools import cache
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,15 @@ _SPLITTERS = {"Metaspace", "WhitespaceSplit", "Whitespace", "BertPreTokenizer"}
 _WITHIN_WORDS = {"Digits", "Punctuation", "WhitespaceSplit", "Whitespace", "BertPreTokenizer"}
 _MODELS = {"Unigram", "WordPiece", "BPE", "WordLevel"}
 
-_ITEM = r"(?:[^\[\]\\^&]|\\[tnrfv]|\\x[0-9A-Fa-f]{2}|\\x\{[0-9A-Fa-f]{1,6}\}|\\u[0-9A-Fa-f]{4})"
-_SET = rf"\[{_ITEM}+\]"
-_ONE_OF = re.compile(rf"({_SET}|[^\\.^$*+?{{}}\[\]|()])\+?")
+_ITEM = re.compile(r"[^\[\]\\^&]|\\[tnrfv]|\\x[0-9A-Fa-f]{2}|\\x\{[0-9A-Fa-f]{1,6}\}|\\u[0-9A-Fa-f]{4}")
+_SET = re.compile(rf"\[(?:{_ITEM.pattern})+\]")
+_LITERAL = r"[^\\.^$*+?{}\[\]|()\s]"
+_ONE_OF = re.compile(rf"({_SET.pattern}|{_LITERAL}| )\+?")
 """One character of a set, or a run of such."""
 _SPACES = re.compile(r" \{2,\}")
-_AFTER = re.compile(rf"\(\?<=({_SET})\)[^\\.^$*+?{{}}\[\]|()\s]")
+_AFTER = re.compile(rf"\(\?<=({_SET.pattern})\){_LITERAL}")
 """A character directly behind one of a set."""
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v"}
 
 
 def obstacle(tokenizer: Tokenizer) -> str | None:
@@ -93,6 +95,22 @@ def separators(tokenizer: Tokenizer) -> str:
 def keeps_spaces(tokenizer: Tokenizer) -> bool:
     """Whether a space leaves a trace where no word follows it, as ``▁`` does."""
     return _ids(tokenizer, f"{_PROBE} ") != _ids(tokenizer, _PROBE)
+
+
+def beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_] | None:
+    """``[vocabulary]`` which pieces begin a word, if a text's words can be told apart by them; else None.
+
+    Metaspace puts ``▁`` in front of each word and cuts there, so no later piece has one; and as ``▁`` is a piece too,
+    Unigram never takes it for unknown. A text of as many words as such pieces therefore has one a word.
+    """
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    parts = json.loads(tokenizer.to_str())
+    first = _steps(parts["pre_tokenizer"], "pretokenizers")[0]
+    if first["type"] != "Metaspace" or parts["model"]["type"] != "Unigram" or METASPACE not in vocabulary:
+        return None
+    begins = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
+    begins[[number for piece, number in vocabulary.items() if piece.startswith(METASPACE)]] = True
+    return begins
 
 
 class Edges:
@@ -162,15 +180,14 @@ def _normalizer_is_local(step: dict[str, Any]) -> bool:
     by: str = step["content"]
     kind, pattern = next(iter(step["pattern"].items()))
     if kind == "String":
-        return len(pattern) == 1 and (not _leaves_a_gap(by) or pattern not in _composites())
+        return len(pattern) == 1 and (not _leaves_a_gap(by) or not _is_composite(pattern))
     if match := _ONE_OF.fullmatch(pattern):
-        return not _leaves_a_gap(by) or not _translated(match[1]).search(_composites())
+        return not _leaves_a_gap(by) or not any(map(_is_composite, _characters(match[1])))
     if _SPACES.fullmatch(pattern):
         return by == " "
     if match := _AFTER.fullmatch(pattern):
         # The set holds no white space, so what is looked back at belongs to the same word.
-        blank = any(_is_blank(chr(code)) and _translated(match[1]).match(chr(code)) for code in range(0x10000))
-        return not blank and len(by) == 1 and not _leaves_a_gap(by)
+        return len(by) == 1 and not _leaves_a_gap(by) and not any(map(_is_blank, _characters(match[1])))
     return False
 
 
@@ -179,19 +196,30 @@ def _leaves_a_gap(by: str) -> bool:
     return not by or _is_blank(by[0]) or _is_blank(by[-1])
 
 
-@cache
-def _composites() -> str:
-    """All characters that a normal form may make out of several: ``Edges``, which tries one by one, misses those."""
-    return "".join(
-        character
-        for character in map(chr, range(sys.maxunicode + 1))
-        if unicodedata.decomposition(character)[:1] not in ("", "<") or "가" <= character <= "힣"
-    )
+def _is_composite(character: str) -> bool:
+    """Whether a normal form may make it out of several: ``Edges``, which tries one by one, misses those."""
+    return unicodedata.normalize("NFD", character) != character
 
 
-def _translated(pattern: str) -> re.Pattern[str]:
-    """A set or a character of a pattern, from the library's syntax to Python's."""
-    return re.compile(re.sub(r"\\x\{([0-9A-Fa-f]+)\}", lambda match: re.escape(chr(int(match[1], 16))), pattern))
+def _characters(pattern: str) -> Iterator[str]:
+    """The characters of a set, or the one that a pattern is."""
+    if not _SET.fullmatch(pattern):
+        yield pattern
+        return
+    items = [_character(item) for item in _ITEM.findall(pattern[1:-1])]
+    while items:
+        first, items = items[0], items[1:]
+        last = first
+        if len(items) > 1 and items[0] == "-":
+            last, items = items[1], items[2:]
+        yield from map(chr, range(ord(first), ord(last) + 1))
+
+
+def _character(item: str) -> str:
+    """What an item of a set stands for."""
+    if not item.startswith("\\"):
+        return item
+    return _ESCAPES.get(item[1]) or chr(int(item[2:].strip("{}"), 16))
 
 
 def _is_blank(character: str) -> bool:
