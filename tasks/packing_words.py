@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from tasks.word_locality import Edges, beginnings, keeps_spaces, separators
+from tasks.word_locality import Edges, beginnings, endings, keeps_spaces, separators
 
 CACHED_WORDS = 100_000
 """Words from which on a generation of the cache is full; with ids and Python's overhead they take about 25 MB."""
@@ -60,9 +60,13 @@ class WordEncoder:
         self._dtype = np.dtype(dtype)
         self._edges = Edges(tokenizer)
         self._keeps_spaces = keeps_spaces(tokenizer)
+        found = separators(tokenizer)
         self._is_white = np.zeros(256, dtype=bool)
-        self._is_white[[ord(separator) for separator in separators(tokenizer)]] = True
+        self._is_white[[ord(separator) for separator in found if separator.isascii()]] = True
+        self._other_white = [tuple(separator.encode()) for separator in found if not separator.isascii()]
         self._begins = beginnings(tokenizer)
+        self._endings = endings(tokenizer)
+        self._ending_ids: dict[str, bytes] = {}
         self._cache = _Cache()
 
     def encode(self, units: Units) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -70,13 +74,41 @@ class WordEncoder:
         known = self._cache.look_up(units.distinct)
         missing = [index for index, ids in enumerate(known) if ids is None]
         new = [units.distinct[index] for index in missing]
-        found = self._new(new, units.words[missing])
+        found = self._without_endings(new, units.words[missing])
         self._cache.keep(new, found)
         rest = iter(found)
         encoded = [next(rest) if ids is None else ids for ids in known]
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // self._dtype.itemsize
         pool = np.frombuffer(b"".join(encoded), dtype=self._dtype)
         return _gathered(pool, lengths, units.numbers, units.bounds)
+
+    def _without_endings(self, texts: list[str], words: NDArray[np.bool_]) -> list[bytes]:
+        """The ids of each of these texts; of a word that ends in punctuation, the word's and the punctuation's."""
+        stems = [
+            text.rstrip(self._endings) if word else text for text, word in zip(texts, words.tolist(), strict=True)
+        ]
+        last = np.array([ord(stem[-1]) if stem else 0x20 for stem in stems], dtype=np.uint32)
+        split = words & (self._edges.of(last) & Edges.ENDS != 0)
+        stems = [stem if cut else text for text, stem, cut in zip(texts, stems, split.tolist(), strict=True)]
+        known = self._cache.look_up(stems)
+        new = {stem: word for stem, word, ids in zip(stems, words.tolist(), known, strict=True) if ids is None}
+        found = dict(zip(new, self._new(list(new), np.array(list(new.values()), dtype=bool)), strict=True))
+        self._cache.keep(found, found.values())
+        return [
+            (found[stem] if ids is None else ids)
+            + (b"" if len(stem) == len(text) else self._ending(text[len(stem) :]))
+            for text, stem, ids in zip(texts, stems, known, strict=True)
+        ]
+
+    def _ending(self, run: str) -> bytes:
+        """The ids of punctuation behind a word."""
+        ids = self._ending_ids.get(run)
+        if ids is None:
+            if len(self._ending_ids) >= CACHED_WORDS:
+                self._ending_ids.clear()
+            word, both = self._tokenized(["x", f"x{run}"])
+            ids = self._ending_ids[run] = both[len(word) :].tobytes()
+        return ids
 
     def _new(self, texts: list[str], words: NDArray[np.bool_]) -> list[bytes]:
         """The ids of each of these texts, by the tokenizer."""
@@ -107,7 +139,7 @@ class WordEncoder:
     def cut(self, texts: pa.StringArray) -> Units:
         """Cut texts, an array without nulls, into units."""
         data, bounds = _bytes_of(texts)
-        starts, ends, distinct = _words(data, bounds, self._is_white)
+        starts, ends, distinct = _words(data, bounds, self._white(data))
         firsts = np.searchsorted(starts, bounds)  # [texts + 1] each text's first word
         flags = self._edges.of(_outer_characters(distinct.dictionary))
         begins, behind = flags[0] & Edges.BEGINS != 0, flags[1] & Edges.ENDS != 0
@@ -144,6 +176,14 @@ class WordEncoder:
         words = np.zeros(len(units), dtype=bool)
         words[: len(begins)] = begins & behind
         return Units(numbers, unit_bounds, units, words)
+
+    def _white(self, data: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """``[bytes]`` what is white space."""
+        white: NDArray[np.bool_] = self._is_white[data]
+        for one, two in self._other_white:
+            places = np.flatnonzero((data[:-1] == one) & (data[1:] == two))
+            white[places] = white[places + 1] = True
+        return white
 
 
 class _Cache:
@@ -182,7 +222,7 @@ def _bytes_of(texts: pa.StringArray) -> tuple[NDArray[np.uint8], NDArray[np.int6
 
 
 def _words(
-    data: NDArray[np.uint8], bounds: NDArray[np.int64], is_white: NDArray[np.bool_]
+    data: NDArray[np.uint8], bounds: NDArray[np.int64], white: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.DictionaryArray]:
     """Cut texts at their white space.
 
@@ -190,7 +230,7 @@ def _words(
         ``[words]`` where each word begins and ends in the texts' bytes; and the words as numbers into their distinct
         ones. No word reaches from one text into the next.
     """
-    inside = ~is_white[data]
+    inside = ~white
     cut = bounds[(bounds > 0) & (bounds < len(data))]
     begin = inside.copy()
     begin[1:] &= ~inside[:-1]

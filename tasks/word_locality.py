@@ -25,8 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-SEPARATORS = " \t\n\v\f\r"
-"""ASCII white space, at which texts are cut into words, as far as the tokenizer takes it for a space."""
+SEPARATORS = " \t\n\v\f\r\u00a0"
+"""White space at which texts are cut into words, as far as the tokenizer takes it for a space."""
+
+ENDINGS = "।॥,.?!;'\"’”)]}-–—…"
+"""Punctuation that often ends a word, and which many tokenizers cut off."""
 
 METASPACE = "▁"
 """U+2581, which stands for a space in pieces."""
@@ -111,6 +114,28 @@ def beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_] | None:
     begins = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
     begins[[number for piece, number in vocabulary.items() if piece.startswith(METASPACE)]] = True
     return begins
+
+
+def endings(tokenizer: Tokenizer) -> str:
+    """The punctuation that is always a piece of its own, whatever word it ends: such a word need not be known itself.
+
+    It has to pass the normaliser as it is, in runs too, and may not be what a pattern seeks behind other characters.
+    """
+    parts = json.loads(tokenizer.to_str())
+    sought = [
+        step["pattern"].get("Regex", "") for step in _steps(parts["normalizer"], "normalizers") if "pattern" in step
+    ]
+    sought = [pattern[-1] for pattern in sought if _AFTER.fullmatch(pattern)]
+    steps = _steps(parts["pre_tokenizer"], "pretokenizers")
+    cuts = any(step["type"] == "BertPreTokenizer" or step.get("behavior") == "Isolated" for step in steps)
+    found = ""
+    for ending in ENDINGS if cuts else "":
+        run = _PROBE + 2 * ending
+        kept = tokenizer.normalizer is None or tokenizer.normalizer.normalize_str(run) == run
+        pieces = [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(run)]
+        if kept and pieces[1:] == [ending, ending] and ending not in sought:
+            found += ending
+    return found
 
 
 class Edges:
@@ -234,7 +259,7 @@ def _encodes_alike(tokenizer: Tokenizer, white: tuple[str, ...]) -> bool:
     """Whether white space of these kinds and runs of it are to the tokenizer what one space is."""
     word = _ids(tokenizer, _PROBE)
     behind = _ids(tokenizer, f"{_PROBE} ")
-    runs = ["".join(run) for length in (1, 2, 3) for run in itertools.product(white, repeat=length)]
+    runs = ["".join(run) for length in (1, 2) for run in itertools.product(white, repeat=length)]
     return all(
         _ids(tokenizer, _PROBE + run + _PROBE) == word + word
         and _ids(tokenizer, run + _PROBE) == word
