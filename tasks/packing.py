@@ -11,8 +11,6 @@ finished shard. Bytes depend neither on threads, nor on where the encoding was d
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -22,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tasks import durable
-from tasks.contract import SCRATCH, Progress, Settings, Stage, UserError
+from tasks.contract import Progress, Settings, Stage, UserError
 from tasks.corpus_text import count_documents, read_texts
 from tasks.executor import Scheduler, open_executor
 from tasks.parts import Parts
@@ -31,7 +28,7 @@ from tasks.parts import Parts
 if TYPE_CHECKING:
     from tasks.packing_encoding import EncodedBatch, Encoder
     from tasks.packing_published import PublishedPacker
-    from tasks.packing_rows import Account, ConcatenatePacker, PairPacker, Row
+    from tasks.packing_rows import Account, ConcatenatePacker, PairPacker
 
     Encode = Callable[[Iterable[list[str]]], Iterator[EncodedBatch]]
 
@@ -100,6 +97,7 @@ def run(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, pro
         StageError: the account does not add up.
     """
     from tasks.packing_encoding import Encoder
+    from tasks.packing_shards import publish
 
     for name, mode in ONLY_IN.items():
         if name in settings.model_fields_set and settings.mode != mode:
@@ -117,7 +115,7 @@ def run(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, pro
             done = sum(account.documents for account in accounts.values())
             report = partial(_report, progress, done, sum(totals.values()))
             accounts[split] = _pack_split(settings, split, inputs["corpus"], encoder, encode, parts, report)
-    _publish(parts, folder)
+    publish(parts, folder)
     return {
         "mode": settings.mode,
         "sequence_length": settings.sequence_length,
@@ -147,23 +145,28 @@ def _pack_split(
 ) -> Account:
     """Pack one split into shards, going on after those that are finished; returns its checked account."""
     from tasks.packing_rows import Account
+    from tasks.packing_shards import Shard, shard_name
 
     finished = parts.finished()
     shard = 0
     account, offset = Account(), 0
-    while (facts := finished.get(_shard_name(split, shard))) is not None:
+    while (facts := finished.get(shard_name(split, shard))) is not None:
         account, offset = Account(**facts["account"]), facts["offset"]
         shard += 1
         if facts["last"]:
+            account.check(split, settings.sequence_length)
             report(account)
             return account
     for name in finished:  # behind a gap: they are packed again with the same bytes
-        if name.startswith(split) and name >= _shard_name(split, shard):
+        if name.startswith(split) and name >= shard_name(split, shard):
             parts.remove(name)
 
     packer = _packer(settings, encoder, account, offset)
     rows = packer.rows(_documents(settings, split, corpus, encode, account, report))
-    buffer = _Shard(settings, encoder.dtype)
+    pairs = settings.mode == "sentence-pairs"
+    padded = pairs or (settings.mode == "concatenate" and settings.documents == "single")
+    shape = settings.blocks_per_shard, settings.sequence_length
+    buffer = Shard(*shape, dtype=encoder.dtype, pairs=pairs, padded=padded)
     for row in rows:
         buffer.add(row)
         if buffer.full:
@@ -192,7 +195,6 @@ def _packer(
         return PublishedPacker(
             settings.sequence_length, encoder.special, dtype=encoder.dtype, account=account, offset=offset
         )
-
     if settings.mode == "concatenate":
         return ConcatenatePacker(
             settings.sequence_length,
@@ -226,75 +228,6 @@ def _documents(
     for batch in encode(read_texts(corpus, split, first=account.documents)):
         report(account)
         yield from batch.in_pieces() if pairs else batch.whole()
-
-
-class _Shard:
-    """The blocks of the shard at work: ids ``[blocks_per_shard, sequence_length]``, boundaries and lengths."""
-
-    def __init__(self, settings: PackingSettings, dtype: Any):
-        import numpy as np
-
-        self.pairs = settings.mode == "sentence-pairs"
-        self.padded = self.pairs or (settings.mode == "concatenate" and settings.documents == "single")
-        self.ids = np.empty((settings.blocks_per_shard, settings.sequence_length), dtype=dtype)
-        self.boundaries = np.empty(settings.blocks_per_shard, dtype=np.uint16)
-        self.lengths = np.empty(settings.blocks_per_shard, dtype=np.uint16)
-        self.used = 0
-
-    @property
-    def full(self) -> bool:
-        return self.used == len(self.ids)
-
-    def add(self, row: Row) -> None:
-        self.ids[self.used] = row.ids
-        self.boundaries[self.used] = row.boundary
-        self.lengths[self.used] = row.length
-        self.used += 1
-
-    def finish(self, parts: Parts, split: str, number: int, account: Account, offset: int, *, last: bool) -> None:
-        """Write the shard as a finished part, with all that is needed to go on after it, and start the next one."""
-        import pyarrow as pa
-
-        ids = pa.FixedSizeListArray.from_arrays(pa.array(self.ids[: self.used].reshape(-1)), self.ids.shape[1])
-        columns = {"input_ids": ids}
-        if self.pairs:
-            columns["boundary"] = pa.array(self.boundaries[: self.used])
-        if self.padded:
-            columns["length"] = pa.array(self.lengths[: self.used])
-        table = pa.table(columns)
-        building = parts.folder / SCRATCH / "shard.building"
-        with pa.OSFile(str(building), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        name = _shard_name(split, number)
-        target = parts.folder / SCRATCH / "shards" / f"{name}.arrow"
-        parts.finish(name, building, target, account=asdict(account), offset=offset, last=last)
-        self.used = 0
-
-
-def _shard_name(split: str, number: int) -> str:
-    return f"{split}-{number:05d}"
-
-
-def _publish(parts: Parts, folder: Path) -> None:
-    """Give the shards their final names, now that their number is known: all of ``data`` at once, by one rename.
-
-    The finished parts stay where they are (as hard links), so a kill here costs nothing.
-    """
-    building, data = folder / SCRATCH / "data", folder / "data"
-    durable.remove(building)
-    building.mkdir()
-    names = sorted(parts.finished())
-    for split in ("train", "validation"):
-        shards = [name for name in names if name.startswith(f"{split}-")]
-        for name in shards:
-            source, target = parts.path(name), building / f"{name}-of-{len(shards):05d}.arrow"
-            try:
-                os.link(source, target)
-            except OSError:  # a file system without hard links
-                shutil.copyfile(source, target)
-    durable.sync_tree(building)
-    durable.remove(data)
-    durable.move(building, data)
 
 
 STAGE = Stage("pack", version=2, settings=PackingSettings, run=run)
