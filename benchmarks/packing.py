@@ -221,6 +221,7 @@ def measure(side: str, mode: str, corpus: Path, tokenizer_folder: Path, out: Pat
     environment = os.environ | {"RAYON_NUM_THREADS": str(PROCESSES), "HF_HUB_OFFLINE": "1"}
     for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
         environment.pop(name, None)
+    os.sync()  # what was written before is not waited for in the measured time
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SHARD_TOKENS = 2**31 // 4
-"""Most tokens in a shard, which is gathered in memory: 2 GiB of 4 bytes each (2 for a vocabulary up to 65,536)."""
+"""Most tokens in a shard: 2 GiB of 4 bytes each (2 for a vocabulary up to 65,536)."""
 
 ONLY_IN = {"documents": "concatenate", "single_sentences": "sentence-pairs", "seed": "sentence-pairs"}
 """Settings that have an effect in one mode only."""
@@ -74,7 +74,7 @@ class PackingSettings(Settings):
         if self.blocks_per_shard > most:
             raise ValueError(
                 f"blocks_per_shard {self.blocks_per_shard} of sequence_length {self.sequence_length} may take more "
-                f"than 2 GiB of memory; set blocks_per_shard to {most} or less"
+                f"than 2 GiB; set blocks_per_shard to {most} or less"
             )
         return self
 
@@ -166,11 +166,11 @@ def _pack_split(
     pairs = settings.mode == "sentence-pairs"
     padded = pairs or (settings.mode == "concatenate" and settings.documents == "single")
     shape = settings.blocks_per_shard, settings.sequence_length
-    buffer = Shard(*shape, dtype=encoder.dtype, pairs=pairs, padded=padded)
+    buffer = Shard(parts, *shape, dtype=encoder.dtype, pairs=pairs, padded=padded)
     for row in rows:
         buffer.add(row)
         if buffer.full:
-            buffer.finish(parts, split, shard, account, packer.offset, last=False)
+            buffer.finish(split, shard, account, packer.offset, last=False)
             shard += 1
     packer.finish()
     account.check(split, settings.sequence_length)
@@ -179,8 +179,8 @@ def _pack_split(
             f"packing: the {split} split has {account.documents} documents with {account.tokens_in} tokens, too few "
             f"for one block of packing.sequence_length: {settings.sequence_length}; give more text or shorter blocks"
         )
-    if buffer.used:
-        buffer.finish(parts, split, shard, account, 0, last=True)
+    if buffer.written:
+        buffer.finish(split, shard, account, 0, last=True)
     report(account)
     return account
 

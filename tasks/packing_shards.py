@@ -18,12 +18,16 @@ from tasks.contract import SCRATCH
 from tasks.packing_rows import Account, Row
 from tasks.parts import Parts
 
+BATCH_BLOCKS = 8_192
+"""Blocks in a record batch of a file, which is gathered in memory."""
+
 
 class Shard:
-    """The blocks of the shard at work: ids ``[blocks, sequence_length]``, boundaries and lengths.
+    """The shard at work: blocks go to its file batch by batch.
 
     Args:
-        blocks: that fit in.
+        parts: of the stage's work folder.
+        blocks: a shard.
         sequence_length: tokens a block.
         dtype: of the ids.
         pairs: whether the file has the boundaries.
@@ -31,43 +35,64 @@ class Shard:
     """
 
     def __init__(
-        self, blocks: int, sequence_length: int, *, dtype: type[np.unsignedinteger], pairs: bool, padded: bool
+        self,
+        parts: Parts,
+        blocks: int,
+        sequence_length: int,
+        *,
+        dtype: type[np.unsignedinteger],
+        pairs: bool,
+        padded: bool,
     ):
-        self.pairs = pairs
-        self.padded = padded
-        self.ids = np.empty((blocks, sequence_length), dtype=dtype)
-        self.boundaries = np.empty(blocks, dtype=np.uint16)
-        self.lengths = np.empty(blocks, dtype=np.uint16)
-        self.used = 0
+        size = min(blocks, BATCH_BLOCKS)
+        self._parts = parts
+        self._building = parts.folder / SCRATCH / "shard.building"
+        self._blocks = blocks
+        self._columns = {"input_ids": np.empty((size, sequence_length), dtype=dtype)}
+        if pairs:
+            self._columns["boundary"] = np.empty(size, dtype=np.uint16)
+        if padded:
+            self._columns["length"] = np.empty(size, dtype=np.uint16)
+        self._writer: pa.ipc.RecordBatchFileWriter | None = None
+        self._used = 0
+        self.written = 0
+        """Blocks in the shard, those in memory included."""
 
     @property
     def full(self) -> bool:
         """Whether no block fits in any more."""
-        return self.used == len(self.ids)
+        return self.written == self._blocks
 
     def add(self, row: Row) -> None:
         """Copy a block in."""
-        self.ids[self.used] = row.ids
-        self.boundaries[self.used] = row.boundary
-        self.lengths[self.used] = row.length
-        self.used += 1
+        for name, value in (("input_ids", row.ids), ("boundary", row.boundary), ("length", row.length)):
+            if name in self._columns:
+                self._columns[name][self._used] = value
+        self._used += 1
+        self.written += 1
+        if self._used == len(self._columns["input_ids"]):
+            self._write()
 
-    def finish(self, parts: Parts, split: str, number: int, account: Account, offset: int, *, last: bool) -> None:
-        """Write the shard as a finished part, with all that is needed to go on after it, and start the next one."""
-        ids = pa.FixedSizeListArray.from_arrays(pa.array(self.ids[: self.used].reshape(-1)), self.ids.shape[1])
-        columns = {"input_ids": ids}
-        if self.pairs:
-            columns["boundary"] = pa.array(self.boundaries[: self.used])
-        if self.padded:
-            columns["length"] = pa.array(self.lengths[: self.used])
-        table = pa.table(columns)
-        building = parts.folder / SCRATCH / "shard.building"
-        with pa.OSFile(str(building), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
+    def finish(self, split: str, number: int, account: Account, offset: int, *, last: bool) -> None:
+        """Make the shard a finished part, with all that is needed to go on after it, and start the next one."""
+        if self._used:
+            self._write()
+        assert self._writer is not None, "a shard is finished once it has blocks"
+        self._writer.close()
+        self._writer, self.written = None, 0
         name = shard_name(split, number)
-        target = parts.folder / SCRATCH / "shards" / f"{name}.arrow"
-        parts.finish(name, building, target, account=asdict(account), offset=offset, last=last)
-        self.used = 0
+        target = self._parts.folder / SCRATCH / "shards" / f"{name}.arrow"
+        self._parts.finish(name, self._building, target, account=asdict(account), offset=offset, last=last)
+
+    def _write(self) -> None:
+        arrays = {name: pa.array(column[: self._used].reshape(-1)) for name, column in self._columns.items()}
+        length = self._columns["input_ids"].shape[1]
+        arrays["input_ids"] = pa.FixedSizeListArray.from_arrays(arrays["input_ids"], length)
+        batch = pa.RecordBatch.from_pydict(arrays)
+        if self._writer is None:
+            self._writer = pa.ipc.new_file(str(self._building), batch.schema)
+        self._writer.write_batch(batch)
+        self._used = 0
 
 
 def shard_name(split: str, number: int) -> str:

@@ -74,16 +74,17 @@ class WordEncoder:
         known = self._cache.look_up(units.distinct)
         missing = [index for index, ids in enumerate(known) if ids is None]
         new = [units.distinct[index] for index in missing]
-        found = self._without_endings(new, units.words[missing])
-        self._cache.keep(new, found)
-        rest = iter(found)
+        rest = iter(self._without_endings(new, units.words[missing]))
         encoded = [next(rest) if ids is None else ids for ids in known]
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // self._dtype.itemsize
         pool = np.frombuffer(b"".join(encoded), dtype=self._dtype)
         return _gathered(pool, lengths, units.numbers, units.bounds)
 
     def _without_endings(self, texts: list[str], words: NDArray[np.bool_]) -> list[bytes]:
-        """The ids of each of these texts; of a word that ends in punctuation, the word's and the punctuation's."""
+        """The ids of each of these texts; of a word that ends in punctuation, the word's and the punctuation's.
+
+        Only the former are kept: there are far fewer of them.
+        """
         stems = [
             text.rstrip(self._endings) if word else text for text, word in zip(texts, words.tolist(), strict=True)
         ]

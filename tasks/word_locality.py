@@ -63,22 +63,23 @@ def obstacle(tokenizer: Tokenizer) -> str | None:
     Args:
         tokenizer: without padding and truncation, set up to take special tokens in a text for text.
     """
-    parts = json.loads(tokenizer.to_str())
-    for token in parts["added_tokens"]:
-        if not token["special"]:
-            return f"the added token {token['content']!r}"
-    for step in _steps(parts["normalizer"], "normalizers"):
+    for token in tokenizer.get_added_tokens_decoder().values():
+        if not token.special:
+            return f"the added token {token.content!r}"
+    for step in _steps(tokenizer.normalizer):
         if not _normalizer_is_local(step):
             return f"the normaliser step {_shown(step)}"
-    first, *others = _steps(parts["pre_tokenizer"], "pretokenizers") or [{"type": "none"}]
+    first, *others = _steps(tokenizer.pre_tokenizer) or [{"type": "none"}]
     if first["type"] not in _SPLITTERS or not _metaspace_is_local(first):
         return f"the pre-tokenizer {_shown(first)}"
     for step in others:
         if step["type"] not in _WITHIN_WORDS:
             return f"the pre-tokenizer step {_shown(step)} behind {first['type']}"
-    model = parts["model"]
-    if model["type"] not in _MODELS or model.get("dropout"):
-        return f"the model {model['type']}" + (" with dropout" if model.get("dropout") else "")
+    model = type(tokenizer.model).__name__
+    if model not in _MODELS:
+        return f"the model {model}"
+    if any(getattr(tokenizer.model, name, None) for name in ("dropout", "alpha")):
+        return f"the model {model} that draws at random"
     if tokenizer.normalizer is not None and tokenizer.normalizer.normalize_str(_PROBE) != _PROBE:
         return f"the normaliser, which changes the letter {_PROBE!r}"
     if not _encodes_alike(tokenizer, (" ",)):
@@ -107,9 +108,8 @@ def beginnings(tokenizer: Tokenizer) -> NDArray[np.bool_] | None:
     Unigram never takes it for unknown. A text of as many words as such pieces therefore has one a word.
     """
     vocabulary: dict[str, int] = tokenizer.get_vocab()
-    parts = json.loads(tokenizer.to_str())
-    first = _steps(parts["pre_tokenizer"], "pretokenizers")[0]
-    if first["type"] != "Metaspace" or parts["model"]["type"] != "Unigram" or METASPACE not in vocabulary:
+    first = _steps(tokenizer.pre_tokenizer)[0]
+    if first["type"] != "Metaspace" or type(tokenizer.model).__name__ != "Unigram" or METASPACE not in vocabulary:
         return None
     begins = np.zeros(max(vocabulary.values()) + 1, dtype=bool)
     begins[[number for piece, number in vocabulary.items() if piece.startswith(METASPACE)]] = True
@@ -121,12 +121,9 @@ def endings(tokenizer: Tokenizer) -> str:
 
     It has to pass the normaliser as it is, in runs too, and may not be what a pattern seeks behind other characters.
     """
-    parts = json.loads(tokenizer.to_str())
-    sought = [
-        step["pattern"].get("Regex", "") for step in _steps(parts["normalizer"], "normalizers") if "pattern" in step
-    ]
-    sought = [pattern[-1] for pattern in sought if _AFTER.fullmatch(pattern)]
-    steps = _steps(parts["pre_tokenizer"], "pretokenizers")
+    patterns = [step["pattern"].get("Regex", "") for step in _steps(tokenizer.normalizer) if "pattern" in step]
+    sought = [pattern[-1] for pattern in patterns if _AFTER.fullmatch(pattern)]
+    steps = _steps(tokenizer.pre_tokenizer)
     cuts = any(step["type"] == "BertPreTokenizer" or step.get("behavior") == "Isolated" for step in steps)
     found = ""
     for ending in ENDINGS if cuts else "":
@@ -176,13 +173,17 @@ class Edges:
         return normalized
 
 
-def _steps(part: dict[str, Any] | None, name: str) -> list[dict[str, Any]]:
-    """The steps of a normaliser or pre-tokenizer, sequences in sequences laid out flat."""
-    if part is None:
-        return []
-    if part["type"] != "Sequence":
-        return [part]
-    return [step for inner in part[name] for step in _steps(inner, name)]
+def _steps(component: Any) -> list[dict[str, Any]]:
+    """The steps of a normaliser or pre-tokenizer as in ``tokenizer.json``, sequences in sequences laid out flat."""
+    return [] if component is None else list(_flat(json.loads(component.__getstate__())))
+
+
+def _flat(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if step["type"] == "Sequence":
+        for inner in step["normalizers"] if "normalizers" in step else step["pretokenizers"]:
+            yield from _flat(inner)
+    else:
+        yield step
 
 
 def _shown(step: dict[str, Any]) -> str:

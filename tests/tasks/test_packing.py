@@ -508,6 +508,20 @@ def test_too_little_text(tokenizer: Path, tmp_path: Path, train: list[str], vali
     assert not (tmp_path / "pack/data").exists()
 
 
+def test_batches_of_a_file_do_not_matter(
+    corpus: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"mode": "sentence-pairs", "blocks_per_shard": 70}
+    pack(corpus, tokenizer, tmp_path / "one", **values)
+    monkeypatch.setattr("tasks.packing_shards.BATCH_BLOCKS", 16)
+    pack(corpus, tokenizer, tmp_path / "many", **values)
+    assert list(content(tmp_path / "many")) == list(content(tmp_path / "one"))
+    for split in ("train", "validation"):
+        many = read(tmp_path / "many", split)
+        assert many.column("input_ids").num_chunks > 2
+        assert many.combine_chunks().equals(read(tmp_path / "one", split).combine_chunks())
+
+
 def test_a_shard_has_bounds() -> None:
     with pytest.raises(ValidationError, match="less than or equal to 262144"):
         PackingSettings(blocks_per_shard=262_145)

@@ -230,7 +230,7 @@ def test_added_tokens_and_dropout_are_obstacles() -> None:
     assert obstacle(special) is None
     dropout = Tokenizer(models.BPE({"x": 0, "a": 1}, [], dropout=0.1))
     dropout.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    assert obstacle(dropout) == "the model BPE with dropout"
+    assert obstacle(dropout) == "the model BPE that draws at random"
 
 
 def test_edges_and_beginnings(tokenizer: Tokenizer) -> None:
