@@ -38,7 +38,8 @@ SEQUENCE_LENGTH = 512
 PROCESSES = 2
 UNIQUE_EVERY = 20
 LETTERS = "কখগঘচছজঝটঠডঢতথদধনপফবভমযরলশষসহ"
-FILE_DOCUMENTS, GROUP_DOCUMENTS = 20_000, 1_000
+GROUP_CHARACTERS = 4_000_000
+"""Text in a Parquet row group, as in stage `corpus`."""
 
 
 # ---- the text ----
@@ -86,30 +87,23 @@ def write_corpus(texts: Iterable[str], folder: Path) -> None:
     (folder / "data").mkdir(parents=True)
     schema = pa.schema([("id", pa.string()), ("source", pa.string()), ("text", pa.string())])
     held: dict[str, list[str]] = {"train": [], "validation": []}
-    writers: dict[str, pq.ParquetWriter] = {}
-    written = dict.fromkeys(held, 0)
+    characters = dict.fromkeys(held, 0)
+    paths = {split: folder / f"data/{split}-00000-of-00001.parquet" for split in held}
+    writers = {split: pq.ParquetWriter(path, schema, compression="zstd") for split, path in paths.items()}
 
     def write(split: str) -> None:
-        if written[split] % FILE_DOCUMENTS == 0:
-            if split in writers:
-                writers[split].close()
-            path = folder / f"data/{split}-{written[split] // FILE_DOCUMENTS:05d}.parquet"
-            writers[split] = pq.ParquetWriter(path, schema)
-        count = len(held[split])
-        numbers = [str(written[split] + number) for number in range(count)]
-        writers[split].write_table(pa.table([numbers, ["benchmark"] * count, held[split]], schema=schema))
-        written[split] += count
-        held[split] = []
+        names = [str(number) for number in range(len(held[split]))]
+        writers[split].write_table(pa.table([names, ["benchmark"] * len(names), held[split]], schema=schema))
+        held[split], characters[split] = [], 0
 
     for number, text in enumerate(texts):
         split = "validation" if number % 100 == 99 else "train"
         held[split].append(text)
-        if len(held[split]) == GROUP_DOCUMENTS:
+        characters[split] += len(text)
+        if characters[split] >= GROUP_CHARACTERS:
             write(split)
-    for split in held:
-        if held[split]:
-            write(split)
-    for writer in writers.values():
+    for split, writer in writers.items():
+        write(split)
         writer.close()
 
 

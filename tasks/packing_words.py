@@ -19,12 +19,15 @@ from tokenizers import Tokenizer
 
 from tasks.word_locality import Edges, beginnings, endings, keeps_spaces, separators
 
-CACHED_WORDS = 100_000
-"""Words from which on a generation of the cache is full; with ids and Python's overhead they take about 25 MB."""
+CACHED_WORDS = 150_000
+"""Words from which on a generation of the cache is full; with ids and Python's overhead they take about 30 MB."""
 
 CACHED_LENGTH = 64
 """Characters of the longest word that is kept: longer ones hardly come again, and would make the cache unbounded."""
 
+
+CACHED_ENDINGS = 10_000
+"""Runs of punctuation that are kept, the first that come."""
 
 JOINED_WORDS = 64
 """New words that go to the tokenizer as one text, with a space between: it takes two thirds of the time."""
@@ -105,10 +108,10 @@ class WordEncoder:
         """The ids of punctuation behind a word."""
         ids = self._ending_ids.get(run)
         if ids is None:
-            if len(self._ending_ids) >= CACHED_WORDS:
-                self._ending_ids.clear()
             word, both = self._tokenized(["x", f"x{run}"])
-            ids = self._ending_ids[run] = both[len(word) :].tobytes()
+            ids = both[len(word) :].tobytes()
+            if len(run) <= CACHED_LENGTH and len(self._ending_ids) < CACHED_ENDINGS:
+                self._ending_ids[run] = ids
         return ids
 
     def _new(self, texts: list[str], words: NDArray[np.bool_]) -> list[bytes]:

@@ -16,7 +16,7 @@ from tasks import packing_words
 from tasks.packing_words import CACHED_LENGTH, WordEncoder
 from tasks.tokenizer_building import build_tokenizer, build_trainer
 from tasks.tokenizer_definition import load_definition
-from tasks.word_locality import Edges, beginnings, keeps_spaces, obstacle, separators
+from tasks.word_locality import Edges, beginnings, endings, keeps_spaces, obstacle, separators
 
 REAL = Path(__file__).parents[2].parent / "shared/data"
 DEFINITIONS = ["bengali-unigram-32k", "bengali-wordpiece-32k", "bert-wordpiece-32k", "published"]
@@ -219,6 +219,22 @@ def test_a_tokenizer_that_looks_past_words_is_known(made: Tokenizer, reason: str
 def test_replacements_within_words(pattern: str) -> None:
     by = " " if pattern.startswith(" ") else "b"
     assert obstacle(replace(pattern, by)) is None
+
+
+def test_endings_are_cut_off_whatever_they_end() -> None:
+    cutting = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    assert {"।", ".", "!"} <= set(endings(simple(None, cutting)))
+    assert endings(simple(None, pre_tokenizers.WhitespaceSplit())) == ""
+    for behavior in ("merged_with_previous", "removed", "contiguous"):
+        steps = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation(behavior)]
+        assert endings(simple(None, pre_tokenizers.Sequence(steps))) == ""
+    from tokenizers import Regex
+
+    for pattern in ("[।!]", "(?<=[ক-হ])।", "।+"):
+        changing = simple(normalizers.Replace(Regex(pattern), "|"), cutting)
+        assert obstacle(changing) is None
+        assert "।" not in endings(changing)
+        assert "." in endings(changing)
 
 
 def test_added_tokens_and_dropout_are_obstacles() -> None:
