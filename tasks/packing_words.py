@@ -19,8 +19,8 @@ from tokenizers import Tokenizer
 
 from tasks.word_locality import Edges, beginnings, endings, keeps_spaces, separators
 
-CACHED_WORDS = 150_000
-"""Words from which on a generation of the cache is full; with ids and Python's overhead they take about 30 MB."""
+CACHED_WORDS = 75_000
+"""Words from which on a generation of the cache is full; with ids and Python's overhead they take about 17 MB."""
 
 CACHED_LENGTH = 64
 """Characters of the longest word that is kept: longer ones hardly come again, and would make the cache unbounded."""
