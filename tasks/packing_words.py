@@ -50,8 +50,8 @@ class Units(NamedTuple):
 class WordEncoder:
     """Encodes many texts at once, with the ids that the tokenizer gives to each text as a whole.
 
-    One thread may cut the next texts while another encodes the last: ``cut`` and ``encode`` share nothing but the table
-    of characters, where each would write the same.
+    One thread may cut the next texts while another encodes the last: ``cut`` and ``encode`` share only the table of
+    characters, where each would write the same.
 
     Args:
         tokenizer: one for which ``word_locality.obstacle`` finds nothing.
