@@ -6,9 +6,9 @@ The sides are the trainer of `tokenizers` with the definition bengali-unigram-32
 with its own defaults, and sahajflow's stage. Each runs in a process of its own, in turn, as often as --runs says; a
 time is from the first line read to the saved file, without imports; the peak is that of the whole process. Tokens per
 word are measured on every 20th document, which none of them sees, as it is and without digits and punctuation, which
-sentencepiece's defaults do not split off. --megabytes takes more text than there is: copies in which one word in twenty
-has another ending, so that the number of distinct words grows as well. --published is a tokenizer.json to compare with
-on the same text, normalised by its own chain beforehand for both.
+sentencepiece's defaults do not split off. --megabytes takes more text than there is: copies in which one word in
+twenty has another ending, so that the number of distinct words grows as well. --published is a tokenizer.json to
+compare with on the same text, normalised by its own chain beforehand for both.
 (Not called tokenizers.py: the script's folder comes first on the path, and it would hide the library.)
 """
 
@@ -207,11 +207,11 @@ def main() -> None:
         letters = [re.sub(r"[^\w\u0980-\u09ff\u200c\u200d\s]|\d|[।॥_]", "", text) for text in texts]
         for side, runs in found.items():
             times = [run["seconds"] for run in runs]
+            per_word = [tokens_per_word(side, folder, some) for some in (texts, letters)]
             print(
                 f"{side:<14} median {statistics.median(times):6.2f} s ({min(times):.2f} to {max(times):.2f})   "
                 f"peak {max(run['peak'] for run in runs) / 1e9:.2f} GB   "
-                f"tokens per word "
-                f"{tokens_per_word(side, folder, texts):.4f}, letters only {tokens_per_word(side, folder, letters):.4f}"
+                f"tokens per word {per_word[0]:.4f}, letters only {per_word[1]:.4f}"
             )
         assert memory is not None
         print(
