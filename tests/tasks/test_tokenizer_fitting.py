@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,30 @@ def test_word_pieces_in_a_fixed_order(tmp_path: Path) -> None:
     assert first == fit("bengali-wordpiece-32k", 18, PIECES, tmp_path)[0]
     assert left_out == 0
     assert [first[token] for token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "##a", "##b")] == list(range(7))
+
+
+@pytest.mark.parametrize("name", ["bengali-unigram-32k", "bengali-wordpiece-32k"])
+def test_another_process_learns_the_same(name: str, tmp_path: Path) -> None:
+    """Where hash maps are seeded otherwise."""
+    program = (
+        "import sys, hashlib; from pathlib import Path; from tokenizers import Tokenizer\n"
+        "from tasks.tokenizer_definition import load_definition; from tasks.tokenizer_words import Words\n"
+        "from tasks.tokenizer_fitting import fit_vocabulary\n"
+        "texts = sorted(a + b + c + d for a in 'abcd' for b in 'abcd' for c in 'ab' for d in 'cd')\n"
+        "words = Words(texts, [2 + i % 3 for i in range(len(texts))], 1)\n"
+        "model, _ = fit_vocabulary(words, load_definition(sys.argv[1]), 20, Path(sys.argv[2]))\n"
+        "print(hashlib.sha256(Tokenizer(model).to_str().encode()).hexdigest())\n"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program, name, str(tmp_path)],
+            check=True,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
 
 
 @pytest.mark.parametrize("name", ["bengali-unigram-32k", "bengali-wordpiece-32k"])
