@@ -13,8 +13,9 @@ def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert available_memory() > 10_000_000
     (tmp_path / "max").write_text("5000\n")
     (tmp_path / "current").write_text("2000\n")
-    monkeypatch.setattr(tokenizer_memory, "_CGROUPS", ((str(tmp_path / "max"), str(tmp_path / "current")),))
-    assert available_memory() == 3000
+    (tmp_path / "memory.stat").write_text("anon 1000\nfiles 800\n")
+    monkeypatch.setattr(tokenizer_memory, "_CGROUPS", ((str(tmp_path / "max"), str(tmp_path / "current"), "files"),))
+    assert available_memory() == 3800
     (tmp_path / "max").write_text("max\n")
     assert available_memory() > 10_000_000
 
