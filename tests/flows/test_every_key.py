@@ -55,6 +55,8 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         ]
     if key == "tokenizer.definition":
         return [f"{key}={'bert-wordpiece-32k' if value != 'bert-wordpiece-32k' else 'template'}"]
+    if key == "tokenizer.references":
+        return [f"{key}={json.dumps([{'name': 'other', 'file': str(folder / 'other.txt')}])}"]
     if key == "pretraining.optimizer" and value == "lamb":
         return [f"{key}=adamw", "pretraining.lamb_clamp=10000"]
     if key == "pretraining.lamb_clamp":
