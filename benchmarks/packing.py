@@ -120,13 +120,19 @@ def make_tokenizer(corpus: Path, given: Path | None, folder: Path) -> None:
             json.dumps(config | {"tokenizer_class": "PreTrainedTokenizerFast"}), encoding="utf-8"
         )
         return
-    from tasks.tokenizer_building import build_tokenizer, build_trainer, save_tokenizer
+    from tasks.tokenizer_building import build_tokenizer, save_tokenizer, set_vocabulary
     from tasks.tokenizer_definition import load_definition
+    from tasks.tokenizer_fitting import fit_vocabulary
+    from tasks.tokenizer_training import BATCH_CHARACTERS, batches_of
+    from tasks.tokenizer_words import count_words
 
     definition = load_definition("bengali-unigram-32k")
     tokenizer = build_tokenizer(definition)
     lines = (line for text in texts_of(corpus) for line in text.splitlines())
-    tokenizer.train_from_iterator(lines, build_trainer(definition, definition.vocabulary_size))
+    words = count_words(batches_of(lines, BATCH_CHARACTERS), tokenizer)
+    folder.mkdir(exist_ok=True)
+    model, _ = fit_vocabulary(words, definition, definition.vocabulary_size, folder)
+    set_vocabulary(tokenizer, model, definition)
     save_tokenizer(tokenizer, definition, folder)
 
 

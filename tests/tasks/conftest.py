@@ -1,8 +1,14 @@
 """What several of the stages' tests need."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
+from tokenizers import Tokenizer
+
+from tasks.tokenizer_building import build_tokenizer, set_vocabulary
+from tasks.tokenizer_definition import TokenizerDefinition
+from tasks.tokenizer_fitting import fit_vocabulary
+from tasks.tokenizer_words import count_words
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +25,19 @@ def dask_address() -> Iterator[str]:
         worker_dashboard_address=None,
     ) as cluster:
         yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="session")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tokenizer]:
+    """A tokenizer of a definition with a vocabulary of this size, learned from these texts."""
+
+    def fit(
+        definition: TokenizerDefinition, texts: Iterable[str], size: int, tokenizer: Tokenizer | None = None
+    ) -> Tokenizer:
+        tokenizer = build_tokenizer(definition) if tokenizer is None else tokenizer
+        words = count_words([list(texts)], tokenizer)
+        model, _ = fit_vocabulary(words, definition, size, tmp_path_factory.mktemp("fitting"))
+        set_vocabulary(tokenizer, model, definition)
+        return tokenizer
+
+    return fit

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tokenizers import Tokenizer
 
 from tasks import packing, packing_encoding, packing_published
 from tasks.contract import StageError, UserError, no_progress
 from tasks.packing import PackingSettings, run
 from tasks.packing_published import PublishedPacker
 from tasks.packing_rows import Account, ConcatenatePacker, PairPacker, Row, SpecialIds
-from tasks.tokenizer_building import build_tokenizer, build_trainer, save_tokenizer
+from tasks.tokenizer_building import save_tokenizer
 from tasks.tokenizer_definition import load_definition
 
 PAD, CLS, SEP = 0, 2, 3
@@ -56,12 +57,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer(fitted: Callable[..., Tokenizer], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
     definition = load_definition("bengali-unigram-32k")
-    trained = build_tokenizer(definition)
-    trained.train_from_iterator([text_of(i, 5) for i in range(200)], build_trainer(definition, 200))
-    save_tokenizer(trained, definition, folder)
+    save_tokenizer(fitted(definition, [text_of(i, 5) for i in range(200)], 200), definition, folder)
     return folder
 
 

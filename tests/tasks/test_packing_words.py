@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from tasks import packing_words
 from tasks.packing_words import CACHED_LENGTH, WordEncoder
-from tasks.tokenizer_building import build_tokenizer, build_trainer
 from tasks.tokenizer_definition import load_definition
 from tasks.word_locality import Edges, beginnings, endings, keeps_spaces, obstacle, separators
 
@@ -76,10 +76,9 @@ def published() -> Tokenizer:
 
 
 @pytest.fixture(scope="module", params=DEFINITIONS)
-def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+def tokenizer(request: pytest.FixtureRequest, fitted: Callable[..., Tokenizer]) -> Tokenizer:
     definition = load_definition("bengali-unigram-32k" if request.param == "published" else request.param)
-    made = published() if request.param == "published" else build_tokenizer(definition)
-    made.train_from_iterator(sample(), build_trainer(definition, 400))
+    made = fitted(definition, sample(), 400, published() if request.param == "published" else None)
     made.encode_special_tokens = True
     return made
 
