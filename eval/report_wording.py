@@ -199,6 +199,14 @@ def _of_text(corpus: CorpusFacts, tokenizer: TokenizerFacts, packing: PackingFac
     if dropped:
         listed = ", ".join(f"{number:,} of {name}" for name, number in dropped.items())
         yield Caution(kind="dropped documents", text=f"Documents without any text were dropped: {listed}.")
+    skipped = {name: source.unreadable_skipped for name, source in corpus.sources.items() if source.unreadable_skipped}
+    if skipped:
+        listed = ", ".join(f"{number:,} of {name}" for name, number in skipped.items())
+        yield Caution(
+            kind="unreadable documents",
+            text=f"Documents that could not be read were skipped: {listed}. The corpus's record names the first ones, "
+            "logs/left-out.jsonl.gz beside it all of them.",
+        )
     for split, account in packing.splits.items():
         if account.tokens_dropped:
             share = account.tokens_dropped / account.tokens_in

@@ -31,6 +31,9 @@ def shown_for(stage: str, artifact: Path, metrics: Mapping[str, Any]) -> Shown |
         artifact: the folder it left.
         metrics: the metrics in its record.
     """
+    if stage == "corpus" and "sources" in metrics:
+        rows = [{"source": source} | counts for source, counts in metrics["sources"].items()]
+        return _table(stage, "The documents of each source, and why others were left out", rows)
     if stage == "tokenizer":
         rows = [{"figure": name, "value": value} for name, value in metrics.items()]
         return _table(stage, "The tokenizer on the validation split", rows)

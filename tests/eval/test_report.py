@@ -179,6 +179,20 @@ def test_rendering_the_stored_report_gives_the_stored_bytes(usual: tuple[str, st
     assert "NaN" not in report
 
 
+def test_reference_tokenizers_stand_beside_the_tokenizer(tmp_path: Path) -> None:
+    card = {"entries": 32000, "tokens_per_word": 1.804, "tokens_per_byte": 0.0941, "unknown_rate": 0.00123}
+    card |= {"vocabulary_in_use": 0.5, "held_out_words": 7}
+    metrics = {"tokenizer": {"references": {"sahaj|BERT <2021>": card}}}
+    report, markdown, html = report_in(tmp_path, metrics=metrics)
+    assert json.loads(report)["tokenizer"]["references"]["sahaj|BERT <2021>"]["tokens_per_word"] == 1.804
+    text = Page(html).text
+    table = text[text.index("Tokenizer, measured") : text.index("Packing: blocks")]
+    for figure in ("this tokenizer", "sahaj|BERT <2021>", "1.712", "1.804", "0.0941", "0.12"):
+        assert figure in table
+    line = next(line for line in markdown.splitlines() if "tokens per word" in line)
+    assert line.index("1.712") < line.index("1.804") < line.index("1 would be")
+
+
 def test_plateau_is_said_at_the_top_and_at_the_curve(tmp_path: Path) -> None:
     metrics = {"pretrain": {"left_plateau": False, "validation_loss": 6.89}}
     report, markdown, html = report_in(tmp_path, metrics=metrics, log=training_log(1170, plateau=True))
