@@ -13,8 +13,9 @@ import argparse
 import json
 import time
 
-from flows.execution import Options, StageOutcome, run_chain
+from flows.execution import Options, run_chain
 from flows.recipe import load_recipe
+from flows.step_work import StageOutcome
 from tasks.contract import no_progress
 
 

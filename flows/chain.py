@@ -17,9 +17,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, State
 
 from flows.artifacts import shown_for
-from flows.execution import Options, RunNode, StageOutcome, Work, run_chain
+from flows.execution import Options, RunNode, run_chain
 from flows.graph import Node
 from flows.reporting import Reporter, logs_to_prefect
+from flows.step_work import StageOutcome, Work
 from tasks.contract import Progress, Rows, no_progress
 
 StageName = Literal["corpus", "tokenizer", "pack", "pretrain", "evaluate", "report"]

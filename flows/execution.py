@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from eval.data import check as check_tasks
 from flows.graph import Node, nodes_of
-from flows.plan import Selection, Step, counted, make_plan
+from flows.plan import Selection, Step, make_plan
 from flows.recipe import Recipe, load_recipe
-from tasks import locks
-from tasks.contract import Progress, StageError, UserError
+from flows.step_work import StageOutcome, Work, work_of
+from tasks.contract import StageError, UserError
 from tasks.corpus import check as check_corpus
-from tasks.identity import fingerprint_of, identity_of
-from tasks.record import Damaged, Input, Record, read_record, verified_record
-from tasks.store import Building, FileDigests, Store
+from tasks.identity import identity_of
+from tasks.store import FileDigests, Store
 
 logger = logging.getLogger("sahajflow")
 
@@ -53,18 +49,6 @@ class Options:
         return cls(**{**values, "force": tuple(values["force"]), "set_": tuple(values["set_"])})
 
 
-@dataclass(frozen=True)
-class StageOutcome:
-    """How one node ended."""
-
-    name: str
-    action: Literal["ran", "reused"]
-    path: Path
-    record: Record
-    seconds: float
-
-
-Work = Callable[[Progress], StageOutcome]
 RunNode = Callable[[Node, Work], StageOutcome]
 
 
@@ -154,7 +138,7 @@ def carry_out(
     for planned in steps:
         step = _without(planned, failures, store)
         try:
-            outcomes[step.node.name] = run_node(step.node, _work(step, outcomes, store, verify=verify))
+            outcomes[step.node.name] = run_node(step.node, work_of(step, outcomes, store, verify=verify))
         except (UserError, OSError):
             raise
         except Exception as error:
@@ -195,116 +179,3 @@ def set_workers(workers: int | None) -> None:
         os.environ[name] = str(count)
     # Threads that wait by spinning take the core from those that have work: on two busy cores a step of 0.5 s took 5.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-def _work(step: Step, outcomes: dict[str, StageOutcome], store: Store, *, verify: bool) -> Work:
-    def work(progress: Progress) -> StageOutcome:
-        started = time.time()
-        node = step.node
-        inputs = {name: outcomes[source] for name, source in node.inputs.items()}
-        building = Building(
-            node.stage,
-            fingerprint_of(
-                node.stage, step.identity, {name: counted(node.stage, one.record) for name, one in inputs.items()}
-            ),
-            step.identity,
-            {
-                name: Input(path=outcome.path.relative_to(store.root).as_posix(), digest=outcome.record.digest)
-                for name, outcome in inputs.items()
-            },
-        )
-        path = store.artifact(node.stage.name, building.fingerprint)
-        record = None if step.forced else _standing(store, building, verify=verify, repair=False)
-        action: Literal["ran", "reused"] = "reused"
-        if record is None:
-            with locks.held(store.lock(node.stage.name, building.fingerprint), _say_who(node.name)):
-                record = None if step.forced else _standing(store, building, verify=verify, repair=True)
-                if record is None:
-                    record = _build(step, building, store, progress)
-                    action = "ran"
-        return StageOutcome(node.name, action, path, record, round(time.time() - started, 3))
-
-    return work
-
-
-def _standing(store: Store, building: Building, *, verify: bool, repair: bool) -> Record | None:
-    """The finished result, if there is one; with ``repair`` (under the lock) a damaged one goes to the trash."""
-    try:
-        return store.look(building.stage.name, building.fingerprint, hashes=verify)
-    except Damaged as damage:
-        if repair:
-            place = store.discard(store.artifact(building.stage.name, building.fingerprint))
-            logger.warning("%s was damaged (%s): moved to %s, built again", building.stage.name, damage, place)
-        return None
-
-
-def _build(step: Step, building: Building, store: Store, progress: Progress) -> Record:
-    """Run the stage in its work folder and publish what it leaves; under the lock."""
-    started = time.time()
-    stage, fingerprint = building.stage, building.fingerprint
-    if store.finished_work(building) and (not step.forced or store.artifact(stage.name, fingerprint).exists()):
-        return store.publish(building, replace=step.forced)
-    fresh = not store.work(stage.name, fingerprint).exists()
-    _check_sources(step, building, store)
-    work = store.open_work(building, again=step.forced)
-    inputs = {name: store.root / source.path for name, source in building.inputs.items()}
-    try:
-        metrics = stage.run(step.node.settings, inputs, work, progress)
-    except UserError:
-        # Nothing that came of wrong input is worth going on from; but what an earlier run left is.
-        if fresh:
-            shutil.rmtree(work, ignore_errors=True)
-        raise
-    except StageError:
-        raise
-    except Exception as error:
-        _blame_damaged_input(inputs, error)
-        raise
-    _check_sources(step, building, store)
-    return store.finish(building, metrics, started, replace=step.forced)
-
-
-def _check_sources(step: Step, building: Building, store: Store) -> None:
-    """Whether what was planned with is still there: hours may lie between, and another run may force an input.
-
-    Raises:
-        StageError: a file of the user's or an input has another content by now. Without this check the result would
-            stand under the fingerprint of the old one.
-    """
-    files = FileDigests(store)
-    identity = identity_of(step.node.settings, files)
-    files.save()
-    if identity != step.identity:
-        raise StageError(f"{step.node.name}: a file that it reads was changed during the run; run again")
-    for name, source in building.inputs.items():
-        try:
-            digest = read_record(store.root / source.path).digest
-        except Damaged as damage:
-            raise StageError(f"{step.node.name}: its input {name} is gone or damaged ({damage}); run again") from None
-        if digest != source.digest:
-            raise StageError(f"{step.node.name}: its input {name} was replaced during the run; run again")
-
-
-def _blame_damaged_input(inputs: dict[str, Path], error: Exception) -> None:
-    """If a stage failed since an input is damaged in a way that its size does not show, say so."""
-    for name, path in inputs.items():
-        try:
-            verified_record(path, hashes=True)
-        except Damaged as damage:
-            raise StageError(
-                f"the result of {name} is damaged: {damage} in {path}; run again with --verify"
-            ) from error
-
-
-def _say_who(name: str) -> Callable[[dict[str, Any]], None]:
-    def say(holder: dict[str, Any]) -> None:
-        minutes = (time.time() - holder["started"]) / 60
-        logger.info(
-            "%s: waiting for process %s on %s, which has been at it for %.0f min",
-            name,
-            holder["pid"],
-            holder["host"],
-            minutes,
-        )
-
-    return say

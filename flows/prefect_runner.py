@@ -12,7 +12,8 @@ import signal
 from dataclasses import asdict
 
 from flows import local_server
-from flows.execution import Options, RunNode, StageOutcome, run_chain
+from flows.execution import Options, RunNode, run_chain
+from flows.step_work import StageOutcome
 
 _SETTINGS = {
     # Without this a lost server makes Prefect start a throw-away one.

@@ -19,8 +19,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.table import Table
 from rich.text import Text
 
-from flows.execution import StageOutcome, Work
 from flows.graph import Node
+from flows.step_work import StageOutcome, Work
 from tasks import contract
 from tasks.contract import Rows
 from tasks.foreign_text import printable

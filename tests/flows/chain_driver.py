@@ -17,8 +17,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from tiny import SETTINGS
 
-from flows.execution import Options, StageOutcome, Work, run_chain
+from flows.execution import Options, run_chain
 from flows.graph import Node
+from flows.step_work import StageOutcome, Work
 
 
 def main(store: str, log: str, stage: str = "", where: str = "") -> None:

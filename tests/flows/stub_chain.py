@@ -13,9 +13,10 @@ from typing import Any
 
 from pydantic import Field
 
-from flows.execution import StageOutcome, carry_out
+from flows.execution import carry_out
 from flows.graph import Node
 from flows.plan import Selection, Step, make_plan
+from flows.step_work import StageOutcome
 from tasks.contract import Settings, Stage, UserPath
 from tasks.record import read_record
 from tasks.store import Store

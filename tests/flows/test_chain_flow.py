@@ -12,8 +12,9 @@ import pytest
 
 from flows import execution, local_server, reporting
 from flows.artifacts import key_of, shown_for
-from flows.execution import Options, StageOutcome, Work
+from flows.execution import Options
 from flows.graph import Node
+from flows.step_work import StageOutcome, Work
 from tasks.contract import Progress, Settings, Stage, StageError, no_progress
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from tiny import COLLABORATIVE
 
-from flows.execution import Options, StageOutcome, run_chain
+from flows.execution import Options, run_chain
+from flows.step_work import StageOutcome
 from tasks.contract import StageError, UserError, no_progress
 from tasks.supervision import OwnedProcess, processes
 

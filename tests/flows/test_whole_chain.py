@@ -10,7 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from tiny import SETTINGS
 
-from flows.execution import Options, StageOutcome, run_chain
+from flows.execution import Options, run_chain
+from flows.step_work import StageOutcome
 from tasks.contract import no_progress
 
 ALBERT = (
