@@ -10,10 +10,11 @@ from typing import Any
 
 from pydantic import Field
 
+from eval.item_counts import read_counts
 from eval.published import published_tables
-from eval.results import ModelResult, Results, SeedScore, TaskResult
+from eval.results import MissingSeed, Results, SeedScore, TaskResult
 from eval.settings import EvaluationSettings, ModelName, TaskKind, TaskName
-from eval.summary import compare, summarise
+from eval.summary import Measured, Pair, conclude, task_summary
 from tasks.contract import Progress, Settings, Stage, StageError
 
 _COLUMNS = (
@@ -47,6 +48,9 @@ class GatheringSettings(Settings):
     models: tuple[ModelName, ...] = Field(min_length=1)
     seeds: tuple[int, ...] = Field(min_length=1)
     tasks: dict[TaskName, DeclaredTask] = Field(min_length=1)
+    missing: dict[str, str] = Field(default_factory=dict)
+    """Seed runs that failed, by key ``model/task/seed``, each with its failure in one line. They are part of the
+    identity, as the inputs are: an evaluation that lacks a seed run is never taken for a complete one."""
 
 
 def gathering_settings(evaluation: EvaluationSettings) -> GatheringSettings:
@@ -63,32 +67,47 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
 
     Args:
         settings: the declared models, seeds and tasks.
-        inputs: every seed run's artifact by its key ``model/task/seed``.
+        inputs: every finished seed run's artifact by its key ``model/task/seed``.
         folder: gets ``results.json`` (:class:`eval.results.Results`) and ``results.csv``, a row for each seed run.
         progress: told the seed runs.
 
     Raises:
-        StageError: a declared seed run is missing, or runs of one task were not made on the same data.
+        StageError: a declared seed run is missing and not said to have failed, all of a model on a task have, or runs
+            of one task were not made on the same data.
     """
     runs: dict[str, dict[str, Any]] = {}
     declared = [
         f"{model}/{task}/{seed}" for task in settings.tasks for model in settings.models for seed in settings.seeds
     ]
     for done, key in enumerate(declared, start=1):
-        if key not in inputs:
-            raise StageError(f"seed run {key} was declared but is missing")
-        runs[key] = json.loads((inputs[key] / "scores.json").read_text(encoding="utf-8"))
+        if key not in settings.missing:
+            if key not in inputs:
+                raise StageError(f"seed run {key} was declared but is missing")
+            runs[key] = json.loads((inputs[key] / "scores.json").read_text(encoding="utf-8"))
         progress(done, len(declared), unit="seed runs")
+    tasks: list[TaskResult] = []
+    pairs: list[Pair] = []
+    for name, task in settings.tasks.items():
+        result, of_task = _task_result(settings, name, task, runs, inputs)
+        tasks.append(result)
+        pairs += of_task
+    comparisons = list(zip(pairs, conclude(pairs), strict=True))
     results = Results(
-        tasks=tuple(_task_result(settings, name, task, runs) for name, task in settings.tasks.items()),
+        tasks=tuple(
+            task.model_copy(
+                update={"comparisons": tuple(made for pair, made in comparisons if pair.task == task.task)}
+            )
+            for task in tasks
+        )
     )
     (folder / "results.json").write_text(results.model_dump_json(indent=1) + "\n", encoding="utf-8")
     with (folder / "results.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
         table.writeheader()
-        table.writerows({**runs[key], "flags": "; ".join(runs[key]["flags"])} for key in declared)
+        table.writerows(_csv_row(key, runs, settings.missing) for key in declared)
     return {
         "seed_runs": len(runs),
+        "missing": len(settings.missing),
         "flagged": sum(bool(one["flags"]) for one in runs.values()),
         "tasks": {
             task.task: {model.model: {"mean": model.mean, "std": model.std, "n": model.n} for model in task.models}
@@ -98,33 +117,61 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
 
 
 def _task_result(
-    settings: GatheringSettings, name: str, task: DeclaredTask, runs: dict[str, dict[str, Any]]
-) -> TaskResult:
-    ours = [runs[f"{model}/{name}/{seed}"] for model in settings.models for seed in settings.seeds]
+    settings: GatheringSettings,
+    name: str,
+    task: DeclaredTask,
+    runs: dict[str, dict[str, Any]],
+    inputs: Mapping[str, Path],
+) -> tuple[TaskResult, tuple[Pair, ...]]:
+    """One task, its comparisons still to be added, and the pairs that they are made of."""
+    measured = [_measured(settings, model, name, task, runs, inputs) for model in settings.models]
+    ours = [run for key, run in runs.items() if key.rsplit("/", 2)[1] == name]
     first = ours[0]
     if any(one["data"] != first["data"] for one in ours):
         raise StageError(f"the seed runs of {name} were not made on the same data; run them again")
-    models: dict[str, ModelResult] = {}
-    for model in settings.models:
-        scores = [runs[f"{model}/{name}/{seed}"] for seed in settings.seeds]
-        models[model] = summarise(model, [_seed_score(one) for one in scores])
+    models, pairs = task_summary(name, first["metric"], measured)
     table = published_tables()[task.published] if task.published else None
-    return TaskResult(
+    result = TaskResult(
         task=name,
         kind=task.kind,
         metric=first["metric"],
         data=task.title or _describe(first["data"]["source"]),
         items=first["data"]["items"],
         majority=first["majority"],
-        models=tuple(models.values()),
-        comparison=(
-            compare(name, first["metric"], models["pretrained"], models["random"])
-            if {"pretrained", "random"} <= models.keys()
-            else None
-        ),
+        models=models,
+        comparisons=(),
         published=table.scores() if table else (),
         published_comparable=table.comparable(first["data"], first["metric"]) if table else False,
     )
+    return result, pairs
+
+
+def _measured(
+    settings: GatheringSettings,
+    model: str,
+    name: str,
+    task: DeclaredTask,
+    runs: dict[str, dict[str, Any]],
+    inputs: Mapping[str, Path],
+) -> Measured:
+    seeds, counts, missing = [], [], []
+    for seed in settings.seeds:
+        key = f"{model}/{name}/{seed}"
+        if key in settings.missing:
+            missing.append(MissingSeed(seed=seed, reason=settings.missing[key]))
+        else:
+            seeds.append(_seed_score(runs[key]))
+            counts.append(read_counts(task.kind, inputs[key], runs[key]["score"]))
+    if not seeds:
+        raise StageError(f"{name}: all seed runs of {model} failed, seed {missing[0].seed} with: {missing[0].reason}")
+    return Measured(model, tuple(seeds), tuple(counts), tuple(missing))
+
+
+def _csv_row(key: str, runs: dict[str, dict[str, Any]], missing: Mapping[str, str]) -> dict[str, Any]:
+    if key in missing:
+        model, task, seed = key.rsplit("/", 2)
+        return {"task": task, "model": model, "seed": seed, "flags": f"missing: {missing[key]}"}
+    return {**runs[key], "flags": "; ".join(runs[key]["flags"])}
 
 
 def _seed_score(run: dict[str, Any]) -> SeedScore:
@@ -146,4 +193,4 @@ def _describe(source: dict[str, Any]) -> str:
     return "own files"
 
 
-STAGE = Stage("evaluate", version=1, settings=GatheringSettings, run=run)
+STAGE = Stage("evaluate", version=2, settings=GatheringSettings, run=run)

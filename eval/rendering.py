@@ -28,7 +28,7 @@ from eval.report_tables import (
     timing_table,
     tokenizer_table,
 )
-from eval.report_wording import probe_sentence
+from eval.report_wording import READING, probe_sentence
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _ADDRESS = re.compile(r"https?://[^\s<>\"'|`]*[^\s<>\"'|`.,;:)]")
@@ -75,6 +75,7 @@ def _content(report: Report) -> dict[str, Any]:
         "important": [caution for caution in report.cautions if caution.important],
         "run_facts": run_facts(report),
         "several_runs": any(model.n > 1 for task in report.results.tasks for model in task.models),
+        "reading": READING,
         "tasks": [task_view(task, number) for number, task in enumerate(report.results.tasks, start=1)],
         "loss_table": loss_table(report.pretraining),
         "probe": probe_sentence(report.pretraining.probe) if report.pretraining.probe else None,

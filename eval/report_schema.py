@@ -28,6 +28,10 @@ class SourceFacts(_Facts):
     characters: int
     empty_dropped: int
     duplicates_dropped: int = 0
+    unreadable_skipped: int = 0
+    script_dropped: int = 0
+    overlap_dropped: int = 0
+    near_duplicates_dropped: int = 0
 
 
 class CorpusFacts(_Facts):
@@ -40,18 +44,25 @@ class CorpusFacts(_Facts):
     sources: dict[str, SourceFacts]
 
 
-class TokenizerFacts(_Facts):
-    """The tokenizer, measured on the held-out split of the corpus; a word is what stands between spaces."""
+class TokenizerCard(_Facts):
+    """A tokenizer, measured on the held-out split of the corpus; a word is what stands between spaces."""
 
     entries: int
-    algorithm: str
     tokens_per_word: float | None
     tokens_per_byte: float | None
     unknown_rate: float | None
     vocabulary_in_use: float | None
     """Share of the entries that occur in the held-out text."""
+
+
+class TokenizerFacts(TokenizerCard):
+    """The tokenizer that was trained, and others on the same text."""
+
+    algorithm: str
     held_out_words: int
     seconds_training: float | None
+    references: dict[str, TokenizerCard] = {}
+    """By the names that the recipe gives them."""
 
 
 class SplitAccount(_Facts):
@@ -234,7 +245,7 @@ class Report(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     name: str
     description: str
     verdict: str

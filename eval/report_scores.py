@@ -10,7 +10,7 @@ from eval.charts import score_axis, score_range, score_strip
 from eval.report_schema import Report
 from eval.report_tables import Table, duration, make_table
 from eval.report_wording import per_cent
-from eval.results import ModelResult, TaskResult
+from eval.results import Interval, ModelResult, TaskResult
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,16 @@ class ModelView:
     name: str
     remark: str
     score: str
-    n: int
+    n: str
+    """ "5", or "4/5" if one of five failed."""
+    other_seeds: str
+    """t interval of the mean, or why there is none."""
+    other_items: str
+    """Bootstrap interval of the mean."""
+    without_degenerate: str
+    """Mean ± std and n without runs that learnt nothing; empty if there are none."""
     seeds: tuple[tuple[int, str, str], ...]
-    """Seed, score in per cent, flags."""
+    """Seed, score in per cent, flags; a seed run that failed has "missing" and the failure."""
     strip: Markup
 
 
@@ -41,6 +48,7 @@ class TaskView:
     majority: str
     axis: Markup
     sentence: str
+    comparisons: Table | None
     scores: Table
     """The measured scores as a plain table, for Markdown."""
     published: Table | None
@@ -52,6 +60,18 @@ class TaskView:
 def mean_and_std(mean: float, std: float | None) -> str:
     """ "91.97 ± 0.47" in per cent; without ± when there is no std, that is for one run."""
     return per_cent(mean) if std is None else f"{per_cent(mean)} ± {per_cent(std)}"
+
+
+def interval_text(interval: Interval | None) -> str:
+    """ "91.21 to 92.73" in per cent, or "one run" for None."""
+    return "one run" if interval is None else f"{per_cent(interval.low)} to {per_cent(interval.high)}"
+
+
+def p_text(p: float | None) -> str:
+    """ "0.031", "< 0.001", or "not known" for None."""
+    if p is None:
+        return "not known"
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def run_facts(report: Report) -> str:
@@ -76,7 +96,11 @@ def task_view(task: TaskResult, number: int) -> TaskView:
     several = any(model.std is not None for model in task.models)
     title = "mean ± std, per cent (sample std, n - 1)" if several else "score, per cent"
     majority = f"{per_cent(task.majority)}"
-    rows = [(view.name, view.score, str(view.n), _seed_list(view)) for view in models]
+    rows = []
+    for view in models:
+        rows.append((view.name, view.score, view.n, view.other_seeds, view.other_items, _seed_list(view)))
+        if view.without_degenerate:
+            rows.append((f"{view.name}, without runs that learnt nothing", view.without_degenerate, "", "", "", ""))
     items = ", ".join(f"{count:,} {split}" for split, count in task.items.items())
     return TaskView(
         name=task.task,
@@ -88,18 +112,20 @@ def task_view(task: TaskResult, number: int) -> TaskView:
         models=models,
         majority=majority,
         axis=score_axis(scale),
-        sentence=task.comparison.sentence if task.comparison else "",
+        sentence=" ".join(one.sentence for one in task.comparisons),
+        comparisons=_comparisons(task, number),
         scores=make_table(
             f"scores-{number}",
             f"{task.task}: {task.metric}, measured here",
-            ["model", title, "n", "each seed's score"],
-            "lrrl",
-            [*rows, ("majority baseline", majority, "not applicable", "")],
+            ["model", title, "n", "other seeds, 95 %", "other test items, 95 %", "each seed's score"],
+            "lrrrrl",
+            [*rows, ("majority baseline", majority, "not applicable", "", "", "")],
         ),
         published=_published(task, number),
         sources=_sources(task),
         same_data=(
-            "Measured on the same data and splits."
+            "Measured on the same data and splits. Only means and spreads are published, so whether a difference "
+            "to ours is chance cannot be tested item by item."
             if task.published_comparable
             else "Measured on other data or splits than here, so the figures cannot be compared directly."
         ),
@@ -114,12 +140,19 @@ def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]
     elif comparison and model.model == comparison.baseline:
         role, remark = "baseline", "same shape, without pretraining"
     values = ", ".join(per_cent(seed.score) for seed in model.seeds)
+    sound = model.without_degenerate
     return ModelView(
         name=model.model,
         remark=remark,
         score=mean_and_std(model.mean, model.std),
-        n=model.n,
-        seeds=tuple((seed.seed, per_cent(seed.score), ", ".join(seed.flags)) for seed in model.seeds),
+        n=str(model.n) if not model.missing else f"{model.n}/{model.declared}",
+        other_seeds=interval_text(model.interval),
+        other_items=interval_text(model.item_interval),
+        without_degenerate=f"{mean_and_std(sound.mean, sound.std)} (n = {sound.n})" if sound else "",
+        seeds=(
+            *((seed.seed, per_cent(seed.score), ", ".join(seed.flags)) for seed in model.seeds),
+            *((failed.seed, "missing", failed.reason) for failed in model.missing),
+        ),
         strip=score_strip(
             [seed.score for seed in model.seeds],
             model.mean,
@@ -133,6 +166,27 @@ def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]
 
 def _seed_list(view: ModelView) -> str:
     return ", ".join(f"{score} ({flags})" if flags else score for _, score, flags in view.seeds)
+
+
+def _comparisons(task: TaskResult, number: int) -> Table | None:
+    if not task.comparisons:
+        return None
+    words = {"better": "more", "worse": "less", "same": "no difference", "unknown": "nothing: too few runs"}
+    rows = [
+        (
+            f"{one.model} against {one.baseline}",
+            per_cent(one.difference),
+            interval_text(one.interval),
+            p_text(one.p_items),
+            p_text(one.p_seeds),
+            p_text(one.p_corrected),
+            words[one.outcome],
+        )
+        for one in task.comparisons
+    ]
+    titles = ["models", "difference, points", "other test items, 95 %", "p, test items", "p, seeds", "p, corrected"]
+    caption = f"{task.task}: could the difference be chance?"
+    return make_table(f"comparisons-{number}", caption, [*titles, "shown"], "lrrrrrl", rows)
 
 
 def _published(task: TaskResult, number: int) -> Table | None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eval.report_schema import CorpusFacts, PackingFacts, PretrainingFacts, Report, TokenizerFacts, ValidationPoint
+from eval.report_schema import (
+    CorpusFacts,
+    PackingFacts,
+    PretrainingFacts,
+    Report,
+    TokenizerCard,
+    TokenizerFacts,
+    ValidationPoint,
+)
 from eval.report_wording import per_cent
 
 _JOIN = "\N{NO-BREAK SPACE}"
@@ -100,19 +108,44 @@ def _thinned(points: Sequence[ValidationPoint]) -> Sequence[ValidationPoint]:
 
 
 def tokenizer_table(facts: TokenizerFacts) -> Table:
-    """The tokenizer's figures with what each means."""
+    """The tokenizer's figures with what each means, beside those of the reference tokenizers."""
+    cards: list[TokenizerCard] = [facts, *facts.references.values()]
+
+    def row(title: str, cells: Sequence[str], meaning: str) -> tuple[str, ...]:
+        return (title, *cells, *[""] * (len(cards) - len(cells)), meaning)
+
     rows = [
-        ("entries", f"{facts.entries:,}", f"pieces in the vocabulary, learned by {facts.algorithm}"),
-        ("tokens per word", _figure(facts.tokens_per_word, 3), "1 would be one piece for every word"),
-        ("tokens per byte", _figure(facts.tokens_per_byte, 4), "comparable between languages and scripts"),
-        ("unknown tokens", _rate(facts.unknown_rate), "pieces of unseen text that the vocabulary cannot spell"),
-        ("vocabulary in use", _rate(facts.vocabulary_in_use), "share of the entries that the unseen text needs"),
-        ("words measured on", f"{facts.held_out_words:,}", "from the held-out split, never seen in training"),
-        ("training time", duration(facts.seconds_training), ""),
+        row(
+            "entries",
+            [f"{card.entries:,}" for card in cards],
+            f"pieces in the vocabulary, learned by {facts.algorithm}",
+        ),
+        row(
+            "tokens per word",
+            [_figure(card.tokens_per_word, 3) for card in cards],
+            "1 would be one piece for every word",
+        ),
+        row(
+            "tokens per byte",
+            [_figure(card.tokens_per_byte, 4) for card in cards],
+            "comparable between languages and scripts",
+        ),
+        row(
+            "unknown tokens",
+            [_rate(card.unknown_rate) for card in cards],
+            "pieces of unseen text that the vocabulary cannot spell",
+        ),
+        row(
+            "vocabulary in use",
+            [_rate(card.vocabulary_in_use) for card in cards],
+            "share of the entries that the unseen text needs",
+        ),
+        row("words measured on", [f"{facts.held_out_words:,}"], "from the held-out split, never seen in training"),
+        row("training time", [duration(facts.seconds_training)], ""),
     ]
-    return make_table(
-        "tokenizer-figures", "Tokenizer, measured on held-out text", ["figure", "value", "meaning"], "lrl", rows
-    )
+    titles = ["figure", "this tokenizer" if facts.references else "value", *facts.references, "meaning"]
+    alignment = "l" + "r" * len(cards) + "l"
+    return make_table("tokenizer-figures", "Tokenizer, measured on held-out text", titles, alignment, rows)
 
 
 def _rate(value: float | None) -> str:
@@ -144,30 +177,38 @@ def packing_table(facts: PackingFacts) -> Table:
     return make_table("packing-account", caption, titles, "l" + "rr" * len(splits), rows)
 
 
+_LEFT_OUT = {
+    "empty_dropped": "empty, dropped",
+    "duplicates_dropped": "duplicates, dropped",
+    "near_duplicates_dropped": "near duplicates, dropped",
+    "script_dropped": "other scripts, dropped",
+    "overlap_dropped": "overlap with test texts, dropped",
+    "unreadable_skipped": "unreadable, skipped",
+}
+
+
 def corpus_table(facts: CorpusFacts) -> Table:
-    """The sources of the corpus."""
+    """The sources of the corpus, and what was left out of them; of the rarer reasons only those that occurred."""
     sources = facts.sources.values()
-    documents, characters, empty, duplicates = (
-        sum(source.documents for source in sources),
-        sum(source.characters for source in sources),
-        sum(source.empty_dropped for source in sources),
-        sum(source.duplicates_dropped for source in sources),
-    )
+    totals = {count: sum(getattr(source, count) for source in sources) for count in _LEFT_OUT}
+    shown = [count for count, total in totals.items() if total or count in ("empty_dropped", "duplicates_dropped")]
+    documents = sum(source.documents for source in sources)
+    characters = sum(source.characters for source in sources)
     rows = [
         (
             name,
             f"{source.documents:,}",
             f"{source.characters:,}",
             _share(source.characters, characters),
-            f"{source.empty_dropped:,}",
-            f"{source.duplicates_dropped:,}",
+            *(f"{getattr(source, count):,}" for count in shown),
         )
         for name, source in facts.sources.items()
     ]
     share = _share(characters, characters)
-    total = ("all sources", f"{documents:,}", f"{characters:,}", share, f"{empty:,}", f"{duplicates:,}")
-    titles = ["source", "documents", "characters", "share", "empty, dropped", "duplicates, dropped"]
-    return make_table("corpus-sources", "Sources of the corpus", titles, "lrrrrr", rows, totals=[total])
+    total = ("all sources", f"{documents:,}", f"{characters:,}", share, *(f"{totals[count]:,}" for count in shown))
+    titles = ["source", "documents", "characters", "share", *(_LEFT_OUT[count] for count in shown)]
+    alignment = "lrrr" + "r" * len(shown)
+    return make_table("corpus-sources", "Sources of the corpus", titles, alignment, rows, totals=[total])
 
 
 def timing_table(report: Report) -> Table:

@@ -1,6 +1,6 @@
 """The sentences of a report that follow from its figures: the verdict, and what to be careful about.
 
-They are written for members of a community, not for statisticians: no "significant", no p-values.
+They are written for members of a community, not for statisticians: no "significant", no p; those stand in a table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from eval.report_schema import (
     TokenizerFacts,
 )
 from eval.results import ModelResult, Results, TaskResult
-from eval.summary import STD_FACTOR
 
 FEW_SEEDS = 5
 """Fewer runs than this per model are called few."""
@@ -28,8 +27,14 @@ HIGH_UNKNOWN_RATE = 0.01
 SMALL_TEST_SPLIT = 500
 """Below this number of test items, the choice of the items matters more than the choice of the seed."""
 
-_MEAN_INTERVAL = {2: 8.98, 3: 2.48, 4: 1.59}
-"""Half width of the 95 % interval of a mean in sample stds: Student's t at 0.975 and n - 1 degrees, over sqrt(n)."""
+READING = (
+    "Two things are left to chance: the seeds, and which texts the test split holds. Each has its 95 % interval: what "
+    "the mean could be with other seeds (t interval), and with other test items (bootstrap). A difference between two "
+    "models counts as shown only if neither chance explains it: the larger of two p, of Welch's test over the seeds "
+    "and of a randomisation test over the test items, is at most 0.05 after Holm's correction for all comparisons of "
+    "this report. That no difference is shown does not say that there is none."
+)
+"""What the intervals and the comparisons of a report mean."""
 
 _DOING = {"ner": "finding names in text", "classification": "sorting texts into classes"}
 
@@ -46,18 +51,6 @@ def find_model(task: TaskResult, name: str) -> ModelResult:
     return found[0]
 
 
-def outcome(task: TaskResult) -> str:
-    """What the comparison of one task shows: "better", "worse", "same", "unknown" (one run), or "none"."""
-    comparison = task.comparison
-    if comparison is None:
-        return "none"
-    if comparison.helps is None or comparison.larger_std is None:
-        return "unknown"
-    if comparison.helps:
-        return "better"
-    return "worse" if comparison.difference < -STD_FACTOR * comparison.larger_std else "same"
-
-
 def probe_sentence(probe: ProbeFacts) -> str:
     """What the scores of the probe are."""
     passes = "once" if probe.epochs == 1 else f"{probe.epochs:,} times over"
@@ -71,13 +64,13 @@ def probe_sentence(probe: ProbeFacts) -> str:
 def verdict(results: Results) -> str:
     """Does pretraining help, and by how much: one sentence."""
     compared = [task for task in results.tasks if task.comparison is not None]
-    outcomes = {outcome(task) for task in compared}
+    outcomes = {task.comparison.outcome for task in results.tasks if task.comparison is not None}
     if not compared:
         return "No model without pretraining was measured, so this report cannot say whether pretraining helps."
     if outcomes == {"better"}:
         opening = "Pretraining helps"
     elif outcomes == {"unknown"}:
-        opening = "One run per model is too few to say whether pretraining helps"
+        opening = "Too few runs to say whether pretraining helps"
     elif {"better", "worse"} <= outcomes:
         opening = "Pretraining helps on some tasks and makes others worse"
     elif "better" in outcomes:
@@ -94,7 +87,7 @@ def _clause(task: TaskResult) -> str:
     assert comparison is not None
     scores = [per_cent(find_model(task, name).mean) for name in (comparison.model, comparison.baseline)]
     points = f"{per_cent(abs(comparison.difference))} points {'more' if comparison.difference >= 0 else 'less'}"
-    remark = {"same": ", which could be chance", "unknown": ", from one run each"}.get(outcome(task), "")
+    remark = {"same": ", which could be chance", "unknown": ", from too few runs"}.get(comparison.outcome, "")
     return (
         f"at {_DOING[task.kind]} ({task.task}) the model scores {scores[0]} out of 100 with pretraining "
         f"and {scores[1]} without ({points}{remark})"
@@ -150,18 +143,26 @@ def _of_results(results: Results) -> Iterator[Caution]:
     if counts and counts[0] == 1:
         yield Caution(
             kind="one seed",
-            text="Some scores come from a single run. How much they would change by chance is unknown, which is why "
-            "they have no ±.",
+            text="Some scores come from a single run. How much they would change with another seed is unknown, which "
+            "is why they have no ± and no difference between models is claimed from them.",
         )
     for n in counts:
         if 1 < n < FEW_SEEDS:
             yield Caution(
                 kind="few seeds",
-                text=f"Few seeds: with {n} runs per model the spread itself is uncertain. A 95 % interval for the "
-                f"mean is ± {_MEAN_INTERVAL[n]} times the std that is shown.",
+                text=f"Few seeds: with {n} runs per model the spread itself is uncertain, so the interval for other "
+                "seeds is wide, and only large differences can be shown.",
             )
     for task in results.tasks:
         for model in task.models:
+            for failed in model.missing:
+                yield Caution(
+                    kind="missing run",
+                    text=f"{task.task}, {model.model}, seed {failed.seed}: failed and is missing ({failed.reason}). "
+                    f"The mean is over {model.n} of {model.declared} declared seeds; running again tries it again.",
+                    important=True,
+                )
+            second_line = "; a second line leaves out those that learnt nothing" if model.without_degenerate else ""
             flagged: dict[tuple[str, ...], list[str]] = {}
             for seed in model.seeds:
                 if seed.flags:
@@ -170,7 +171,7 @@ def _of_results(results: Results) -> Iterator[Caution]:
                 yield Caution(
                     kind="flagged run",
                     text=f"{task.task}, {model.model}, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}: "
-                    f"{', '.join(flags)}. Flagged runs are kept in the mean.",
+                    f"{', '.join(flags)}. Flagged runs are kept in the mean{second_line}.",
                 )
         if task.comparison is None:
             yield Caution(
@@ -198,6 +199,14 @@ def _of_text(corpus: CorpusFacts, tokenizer: TokenizerFacts, packing: PackingFac
     if dropped:
         listed = ", ".join(f"{number:,} of {name}" for name, number in dropped.items())
         yield Caution(kind="dropped documents", text=f"Documents without any text were dropped: {listed}.")
+    skipped = {name: source.unreadable_skipped for name, source in corpus.sources.items() if source.unreadable_skipped}
+    if skipped:
+        listed = ", ".join(f"{number:,} of {name}" for name, number in skipped.items())
+        yield Caution(
+            kind="unreadable documents",
+            text=f"Documents that could not be read were skipped: {listed}. The corpus's record names the first ones, "
+            "logs/left-out.jsonl.gz beside it all of them.",
+        )
     for split, account in packing.splits.items():
         if account.tokens_dropped:
             share = account.tokens_dropped / account.tokens_in

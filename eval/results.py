@@ -1,6 +1,7 @@
 """The result file of an evaluation: the one schema that `evaluate` writes and the report reads.
 
-All scores are fractions from 0 to 1; the renderer turns them into per cent.
+All scores are fractions from 0 to 1; the renderer turns them into per cent. Where the intervals and the p come from is
+said in :mod:`eval.uncertainty`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,13 @@ class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Interval(_Row):
+    """A 95 % interval, ``low`` to ``high``."""
+
+    low: float
+    high: float
+
+
 class SeedScore(_Row):
     """One seed run: its test score, and the validation score that chose the epoch."""
 
@@ -25,27 +33,63 @@ class SeedScore(_Row):
     """What a reader must know about this run, such as ``"one class only"``; flagged runs stay in the mean."""
 
 
-class ModelResult(_Row):
-    """All seed runs of one model on one task."""
+class MissingSeed(_Row):
+    """A seed run that was declared and failed."""
 
-    model: str
-    seeds: tuple[SeedScore, ...]
+    seed: int
+    reason: str
+    """The failure in one line."""
+
+
+class SeedSummary(_Row):
+    """Mean and spread of some seed runs of one model on one task."""
+
     n: int
     mean: float
     std: float | None
     """Sample standard deviation (n - 1 in the denominator); None when n is 1."""
+    interval: Interval | None
+    """t interval of the mean: what other seeds could give. None when n is 1."""
+
+
+class ModelResult(SeedSummary):
+    """All seed runs of one model on one task; degenerate ones count."""
+
+    model: str
+    seeds: tuple[SeedScore, ...]
+    missing: tuple[MissingSeed, ...] = ()
+    item_interval: Interval
+    """Bootstrap over test items: what other test items could give for the mean, with these very seed runs."""
+    without_degenerate: SeedSummary | None = None
+    """The same without degenerate runs; None if there are none, or nothing else."""
+
+    @property
+    def declared(self) -> int:
+        """The number of seeds that were declared: n and the missing ones."""
+        return self.n + len(self.missing)
 
 
 class Comparison(_Row):
-    """The pretrained model against its randomly initialised twin on one task."""
+    """Two models on one task: could their difference be chance?"""
 
     model: str
     baseline: str
     difference: float
     """Mean score of ``model`` minus mean score of ``baseline``."""
-    larger_std: float | None
-    helps: bool | None
-    """Whether the difference exceeds twice the larger sample std; None when a std is missing."""
+    interval: Interval
+    """Bootstrap over test items, the same ones for both models, of the difference of the means."""
+    paired_seeds: int
+    """Seeds that both models have: the randomisation test takes these."""
+    p_items: float | None
+    """Randomisation test over test items; None without a seed that both have."""
+    p_seeds: float | None
+    """Welch's test over seeds; None when a model has one run only."""
+    p: float | None
+    """The larger of the two: a difference counts only if neither chance explains it. None if one is missing."""
+    p_corrected: float | None
+    """``p`` after Holm's correction over all comparisons of the evaluation."""
+    outcome: Literal["better", "worse", "same", "unknown"]
+    """ "same": no difference was shown, which does not say that there is none. "unknown": too few runs."""
     sentence: str
 
 
@@ -74,14 +118,21 @@ class TaskResult(_Row):
     majority: float
     """Score of the majority baseline: the most frequent class; for NER every word O, so 0."""
     models: tuple[ModelResult, ...]
-    comparison: Comparison | None
+    comparisons: tuple[Comparison, ...]
+    """Every pair of models."""
     published: tuple[PublishedScore, ...]
     published_comparable: bool
     """Whether data and splits are those of the published figures."""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """That of the pretrained model with its randomly initialised twin: what pretraining brings."""
+        twins = ("pretrained", "random")
+        return next((one for one in self.comparisons if (one.model, one.baseline) == twins), None)
 
 
 class Results(_Row):
     """The whole evaluation."""
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     tasks: tuple[TaskResult, ...]

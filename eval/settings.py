@@ -211,7 +211,7 @@ class EvaluationSettings(Settings):
         Annotated[int, Field(gt=0, le=MAX_SEEDS)]
         | Annotated[tuple[int, ...], Field(min_length=1, max_length=MAX_SEEDS)]
     ) = Field(
-        3,
+        5,
         description="a number n for the seeds 1 to n, or a list of seeds; at most 1000, since each one is a "
         "fine-tuning of every model on every task",
     )

@@ -7,7 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from eval.results import Interval
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,9 @@ def shown_for(stage: str, artifact: Path, metrics: Mapping[str, Any]) -> Shown |
         artifact: the folder it left.
         metrics: the metrics in its record.
     """
+    if stage == "corpus" and "sources" in metrics:
+        rows = [{"source": source} | counts for source, counts in metrics["sources"].items()]
+        return _table(stage, "The documents of each source, and why others were left out", rows)
     if stage == "tokenizer":
         rows = [{"figure": name, "value": value} for name, value in metrics.items()]
         return _table(stage, "The tokenizer on the validation split", rows)
@@ -60,12 +66,19 @@ def _scores(artifact: Path) -> list[dict[str, Any]]:
             "metric": task.metric,
             "mean": model.mean,
             "std": model.std,
-            "n": model.n,
+            "n": model.n if not model.missing else f"{model.n}/{model.declared}",
         }
+        | _ends("95 % for other seeds", model.interval)
+        | _ends("95 % for other test items", model.item_interval)
         | {f"seed {seed.seed}": seed.score for seed in model.seeds}
+        | {f"seed {failed.seed}": f"missing: {failed.reason}" for failed in model.missing}
         for task in results.tasks
         for model in task.models
     ]
+
+
+def _ends(title: str, interval: Interval | None) -> dict[str, float | None]:
+    return {f"{title}: {end}": getattr(interval, end, None) for end in ("low", "high")}
 
 
 def _peers(artifact: Path) -> list[dict[str, Any]]:

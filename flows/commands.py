@@ -81,7 +81,11 @@ def _run(options: Options) -> int:
     show_logs(console)
     terminal = Terminal(console, sum(step.node.stage.name == "seed-run" for step in prepared.steps))
     outcomes, warnings = run_with_prefect(options, terminal.run_node)
-    _print_end({outcome.name: str(outcome.path) for outcome in outcomes})
+    paths = {outcome.name: str(outcome.path) for outcome in outcomes}
+    _print_end(paths)
+    missing = [step.node.name for step in prepared.steps if step.node.name not in paths]
+    if missing:
+        warnings = [*warnings, f"failed and missing: {', '.join(missing)}; the same command tries again"]
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return 0

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,7 +111,7 @@ def blocked(prepared: Prepared) -> str | None:
 
 
 def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
-    """Do what the plan says, in order; the first stage that fails ends the run.
+    """Do what the plan says, in order; the first stage that fails ends the run, but for a seed run: :func:`carry_out`.
 
     Raises:
         UserError: the user's input is wrong, found before or while a stage reads it.
@@ -129,12 +129,19 @@ def carry_out(
 ) -> list[StageOutcome]:
     """Work through a plan.
 
+    A seed run that fails is missing: it is said, and the evaluation gathers the others. As what is missing, and why,
+    is part of that evaluation's identity, the next run tries the seed run again and gathers anew if it succeeds. Wrong
+    input ends the run, and so does what the machine refuses.
+
     Args:
         steps: what to do, in order.
         inputs: what the steps read and is not among them; all of it exists.
         store: where it was planned for.
         run_node: called for each step.
         verify: compare the hashes of all files before a result is reused.
+
+    Returns:
+        The outcomes in order, without the seed runs that failed.
     """
     if any(step.action != "reuse" for step in steps):
         store.create()
@@ -143,9 +150,38 @@ def carry_out(
         assert step.path is not None
         assert step.record is not None
         outcomes[step.node.name] = StageOutcome(step.node.name, "reused", step.path, step.record, 0.0)
-    for step in steps:
-        outcomes[step.node.name] = run_node(step.node, _work(step, outcomes, store, verify=verify))
-    return [outcomes[step.node.name] for step in steps]
+    failures: dict[str, str] = {}
+    for planned in steps:
+        step = _without(planned, failures, store)
+        try:
+            outcomes[step.node.name] = run_node(step.node, _work(step, outcomes, store, verify=verify))
+        except (UserError, OSError):
+            raise
+        except Exception as error:
+            if not step.node.dispensable:
+                raise
+            failures[step.node.name] = one_line(error)
+            traceback = None if isinstance(error, StageError) else error
+            logger.warning(
+                "%s failed and is missing: %s", step.node.name, failures[step.node.name], exc_info=traceback
+            )
+    return [outcomes[step.node.name] for step in steps if step.node.name in outcomes]
+
+
+def one_line(error: Exception) -> str:
+    """A failure in one line of at most 200 characters: a stage's own message, else with the kind of the error."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if not isinstance(error, StageError):
+        first = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return first if len(first) <= 200 else first[:199] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _without(step: Step, failures: dict[str, str], store: Store) -> Step:
+    """The step as it can be done after the failures; the same if it reads nothing that failed."""
+    node = step.node.without(failures)
+    if node is step.node:
+        return step
+    return replace(step, node=node, identity=identity_of(node.settings, FileDigests(store)))
 
 
 def set_workers(workers: int | None) -> None:

@@ -1,20 +1,24 @@
 """The chain as a graph: which stages a recipe asks for, with which settings, reading which artifacts.
 
 corpus -> tokenizer -> pack -> pretrain -> seed runs (model x task x seed) -> evaluate -> report
+
+A corpus that is to hold no test text reads those first: test texts -> corpus.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from eval.gathering import STAGE as EVALUATE
-from eval.gathering import gathering_settings
+from eval.gathering import GatheringSettings, gathering_settings
 from eval.probe import probe_call
 from eval.report import STAGE as REPORT
 from eval.report import ReportSettings
 from eval.seed_run import STAGE as SEED_RUN
 from eval.seed_run import seed_run_settings
+from eval.task_texts import STAGE as TEST_TEXTS
+from eval.task_texts import texts_settings
 from flows.recipe import Recipe
 from tasks.contract import Settings, Stage
 from tasks.corpus import STAGE as CORPUS
@@ -24,7 +28,9 @@ from tasks.pretraining.stage import STAGE as PRETRAIN
 from tasks.tokenizer_training import STAGE as TOKENIZER
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
-"""What a user can select, in order; the seed runs belong to ``evaluate``."""
+"""What a user can select, in order; the seed runs belong to ``evaluate``, the test texts to ``corpus``."""
+
+GROUPS = {SEED_RUN.name: "evaluate", TEST_TEXTS.name: "corpus"}
 
 
 @dataclass(frozen=True)
@@ -39,13 +45,34 @@ class Node:
     @property
     def group(self) -> str:
         """The selectable stage that this node belongs to."""
-        return "evaluate" if self.stage.name == SEED_RUN.name else self.stage.name
+        return GROUPS.get(self.stage.name, self.stage.name)
+
+    @property
+    def dispensable(self) -> bool:
+        """Whether the chain goes on without this node if it fails: a seed run that crashes is missing."""
+        return self.stage.name == SEED_RUN.name
+
+    def without(self, failures: Mapping[str, str]) -> Node:
+        """The node as it reads what is there of its inputs, and is told why the others are not.
+
+        Args:
+            failures: nodes that failed, by name, each with its failure in one line.
+        """
+        missing = {name: failures[source] for name, source in self.inputs.items() if source in failures}
+        if not missing:
+            return self
+        assert isinstance(self.settings, GatheringSettings)
+        inputs = {name: source for name, source in self.inputs.items() if name not in missing}
+        return replace(self, settings=self.settings.model_copy(update={"missing": missing}), inputs=inputs)
 
 
 def nodes_of(recipe: Recipe) -> list[Node]:
     """The recipe's nodes in an order in which each one comes after its inputs."""
+    tested = [Node("test-texts", TEST_TEXTS, texts_settings(recipe.evaluation), {})]
+    tested = tested if recipe.corpus.decontamination else []
     nodes = [
-        Node("corpus", CORPUS, recipe.corpus, {}),
+        *tested,
+        Node("corpus", CORPUS, recipe.corpus, {node.name: node.name for node in tested}),
         Node("tokenizer", TOKENIZER, recipe.tokenizer, {"corpus": "corpus"}),
         Node("pack", PACK, recipe.packing, {"corpus": "corpus", "tokenizer": "tokenizer"}),
         Node(

@@ -24,7 +24,7 @@ from tasks.corpus import CorpusSettings
 from tasks.packing import PackingSettings
 from tasks.pretraining.settings import ModelSettings, PretrainingSettings, sentence_order_problem
 from tasks.strict_yaml import cut, parse_yaml, read_yaml
-from tasks.tokenizer_training import TokenizerSettings
+from tasks.tokenizer_settings import TokenizerSettings
 
 
 class Recipe(Settings):

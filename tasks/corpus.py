@@ -2,39 +2,83 @@
 
 What happens to a document, in this order:
 
-1. **read** from its source and stripped of white space at its ends; an empty one is dropped and counted;
-2. **mixed**: without weights the sources follow one another. With weights, each document comes from a source drawn
+1. **read** from its source and stripped of white space at its ends; what cannot be read fails the stage or is skipped;
+2. **looked at** by itself (``corpus_cleaning``): it is dropped if it is empty, has too few letters of the expected
+   scripts, or has a run of words that a test text has too;
+3. **mixed**: without weights the sources follow one another. With weights, each document comes from a source drawn
    by weight, until one source has no more: only so are the proportions kept without reading anything twice;
-3. **exact duplicates** of an earlier document, of any source, are dropped and counted;
-4. **shuffled** through a buffer: each document waits there until one drawn by the seed takes its place;
-5. **held out** for validation by a digest of the seed and its text, so that neither order nor number of the other
+4. **compared** with all earlier ones, of any source (``corpus_duplicates``): exact and near duplicates are dropped;
+5. **shuffled** through a buffer: each document waits there until one drawn by the seed takes its place;
+6. **held out** for validation by a digest of the seed and its text, so that neither order nor number of the other
    documents matters; at least one is held out.
 
-Memory: the shuffle buffer, one row group, and 16 bytes (as a Python object about 100) a document for duplicates.
-A stage that was killed starts over: reading again costs less than checking what was read.
+Everything that was left out is counted in the record and named in ``logs/left-out.jsonl.gz``.
+
+Memory does not grow with the corpus: there are the shuffle buffer, whose text beyond 100 million characters is on
+disk, the pieces under way, one row group, and a database's cache. Step 2 alone is spread over processes. A stage that
+was killed reads again from the start, and takes over what was found in step 2.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from tasks.contract import SCRATCH, Progress, Settings, Stage, UserError
-from tasks.corpus_sources import FilesSource, HubSource, SampleSource, Source, check_source, read_source
+from tasks.contract import LOGS, SCRATCH, Progress, Settings, Stage, UserError
+from tasks.corpus_account import COUNTED, Account
+from tasks.corpus_cleaning import Analysis, Finding, is_script, numbers_of, runs_of, words_of
+from tasks.corpus_duplicates import Duplicates, Findings
+from tasks.corpus_lines import MEGABYTE
+from tasks.corpus_reading import Reading, place_of
+from tasks.corpus_shards import Document, Shards, shuffled
+from tasks.corpus_sources import FilesSource, Source, check_source
+from tasks.executor import Scheduler, open_executor, worker_count
 from tasks.user_files import shown
 
-if TYPE_CHECKING:
-    import pyarrow.parquet
+TEST_TEXTS = "test-texts"
+"""The input with the evaluation's test texts, in ``test.jsonl``: objects with the field ``text``."""
 
-ROW_GROUP_CHARACTERS = 4_000_000
-"""Text that is gathered before it is written: about 12 MB of Bengali in UTF-8."""
+
+class ScriptSettings(Settings):
+    """Which script the text should be in."""
+
+    names: list[str] = Field(min_length=1, description="Unicode scripts, such as Bengali; several for Japanese.")
+    share: float = Field(default=0.5, gt=0, le=1, description="Least share of the letters and marks in them.")
+
+    @field_validator("names")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if not is_script(name):
+                raise ValueError(
+                    f"{name} is no script that Unicode knows; they are called Bengali, Latin, Cyrillic ..."
+                )
+        return names
+
+
+class NearDuplicateSettings(Settings):
+    """When two documents are nearly the same (MinHash)."""
+
+    similarity: float = Field(
+        default=0.8, ge=0.3, le=1, description="Share of their runs of words that two documents have in common."
+    )
+    words: int = Field(default=5, ge=1, le=50, description="Words in such a run.")
+
+
+class DecontaminationSettings(Settings):
+    """When a document holds a part of a test text."""
+
+    words: int = Field(
+        default=8, ge=2, le=50, description="Words in a row that both have; shorter test texts are not compared."
+    )
 
 
 class CorpusSettings(Settings):
@@ -47,10 +91,24 @@ class CorpusSettings(Settings):
         ge=1,
         description="Documents among which the next one is drawn; 1 keeps the order. sahajBERT's is 10,000.",
     )
+    on_error: Literal["raise", "skip"] = Field(
+        default="raise", description="What cannot be read ends the stage, or is skipped and listed in the record."
+    )
+    max_document_mb: float = Field(
+        default=32, gt=0, le=1_000, description="A longer document, in megabytes of UTF-8, counts as unreadable."
+    )
+    script: ScriptSettings | None = Field(default=None, description="Drop documents in other scripts; null: none.")
+    decontamination: DecontaminationSettings | None = Field(
+        default=None, description="Drop documents that overlap with the evaluation's test texts; null: none."
+    )
     drop_duplicates: bool = Field(default=True, description="Drop documents whose text occurred before.")
+    near_duplicates: NearDuplicateSettings | None = Field(
+        default=None, description="Drop documents that are nearly the same as an earlier one; null: none."
+    )
     limit_documents: int | None = Field(default=None, ge=2, description="Stop after so many documents.")
     validation_fraction: float = Field(default=0.01, gt=0, lt=1, description="Share of documents held out.")
     shard_documents: int = Field(default=20_000, ge=1, description="Most documents in one file.")
+    scheduler: Scheduler = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -62,102 +120,112 @@ class CorpusSettings(Settings):
             raise ValueError("either every source has a weight or none has")
         if weights and abs(sum(weights) - 1) > 1e-6:
             raise ValueError(f"the weights add up to {sum(weights):g}, not to 1")
+        if self.near_duplicates and not self.drop_duplicates:
+            raise ValueError("near_duplicates drops exact ones too; leave drop_duplicates true")
         return self
-
-
-@dataclass
-class _Count:
-    documents: int = 0
-    characters: int = 0
-    empty_dropped: int = 0
-    duplicates_dropped: int = 0
-
-
-class _Document(NamedTuple):
-    id: str
-    source: str
-    text: str
 
 
 def check(settings: CorpusSettings) -> None:
     """Raise :class:`UserError` for a file that is not there or whose format is unknown. Reads no file."""
     for index, source in enumerate(settings.sources):
-        check_source(source, _place(index))
-
-
-def _place(index: int) -> str:
-    return f"corpus.sources[{index}]"
+        check_source(source, place_of(index))
 
 
 def run(settings: CorpusSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
     """Write ``data/train-*.parquet`` and ``data/validation-*.parquet``; columns id, source, text.
 
-    An id is the source's name and the number of the document in it, counted from 0 before anything is dropped.
-    """
-    assert not inputs, "the corpus is the first stage"
-    check(settings)
-    scratch, data = folder / SCRATCH, folder / "data"
-    for old in (scratch, data):  # a killed run may have left them
-        shutil.rmtree(old, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    An id is the source's name and the number of the document in it, counted from 0 before anything is left out.
 
-    counts = {source.name: _Count() for source in settings.sources}
-    kept = _kept(_mixed(settings, counts, progress), settings, counts)
-    train = _Shards(scratch, "train", settings.shard_documents)
-    validation = _Shards(scratch, "validation", shard_documents=None)
-    last: _Document | None = None
-    for document in _shuffled(kept, settings.shuffle_buffer, Random(f"corpus order {settings.seed}")):
-        # Always one behind, so that the very last one can be held out if no other was.
-        if last:
-            (validation if _is_held_out(last.text, settings) else train).add(last)
-        last = document
-    documents = sum(count.documents for count in counts.values())
-    if last is None or documents < 2:
-        empty = sum(count.empty_dropped for count in counts.values())
-        raise UserError(
-            f"corpus.sources: {documents} documents with text, {empty} empty ones, in {_named(settings)}; "
-            "the corpus needs at least 2"
+    Args:
+        settings: sources, cleaning, order and splits.
+        inputs: with ``decontamination`` the test texts.
+        folder: receives the data, and in ``logs`` the list of what was left out.
+        progress: counts sources.
+
+    Raises:
+        UserError: with ``on_error: raise``, what cannot be read; fewer than two documents are left.
+        StageError: the hub, a worker process or the Dask cluster fails.
+    """
+    assert set(inputs) == ({TEST_TEXTS} if settings.decontamination else set())
+    check(settings)
+    building, data = folder / SCRATCH / "building", folder / "data"
+    for old in (building, data):  # a killed run may have left them
+        shutil.rmtree(old, ignore_errors=True)
+    building.mkdir(parents=True)
+    analysis, tested = _analysis(settings, inputs)
+    account = Account([source.name for source in settings.sources], folder / LOGS)
+    train = Shards(building, "train", settings.shard_documents)
+    validation = Shards(building, "validation", shard_documents=None)
+    last: Document | None = None
+    with ExitStack() as opened:
+        opened.enter_context(closing(account))
+        executor = opened.enter_context(open_executor(worker_count() if analysis.costly else 1, settings.scheduler))
+        findings = None
+        if analysis.costly:
+            findings = opened.enter_context(closing(Findings(folder / SCRATCH / "findings.sqlite")))
+        reading = Reading(
+            analysis,
+            account,
+            executor,
+            progress,
+            sources=len(settings.sources),
+            longest=int(settings.max_document_mb * MEGABYTE),
+            skip=settings.on_error == "skip",
+            findings=findings,
         )
+        similarity = settings.near_duplicates.similarity if settings.near_duplicates else 1.0
+        duplicates = opened.enter_context(closing(Duplicates(building / "duplicates.sqlite", similarity)))
+        kept = _kept(_mixed(settings, reading), settings, duplicates, account)
+        rng = Random(f"corpus order {settings.seed}")
+        for document in shuffled(kept, settings.shuffle_buffer, rng, building / "buffer"):
+            # Always one behind, so that the very last one can be held out if no other was.
+            if last:
+                (validation if _is_held_out(last.text, settings) else train).add(last)
+            last = document
+    if last is None or account.total("documents") < 2:
+        raise _too_few(settings, account)
     held_out = train.documents > 0 and (validation.documents == 0 or _is_held_out(last.text, settings))
     (validation if held_out else train).add(last)
     data.mkdir()
     train.close(data)
     validation.close(data)
     return {
-        "documents": documents,
-        "characters": sum(count.characters for count in counts.values()),
+        "documents": account.total("documents"),
+        "characters": account.total("characters"),
         "bytes": train.bytes + validation.bytes,
         "validation_documents": validation.documents,
-        "sources": {name: vars(count) for name, count in counts.items()},
+        "sources": account.as_json(),
+        "unreadable": account.unreadable,
+        **tested,
     }
 
 
-def _named(settings: CorpusSettings) -> str:
-    """What the documents come from, for a message."""
-    names: list[str] = []
-    for source in settings.sources:
-        names += map(shown, source.paths) if isinstance(source, FilesSource) else [source.name]
-    return ", ".join(names)
+def _analysis(settings: CorpusSettings, inputs: Mapping[str, Path]) -> tuple[Analysis, dict[str, Any]]:
+    """What to look for in documents; and what the record says of the test texts."""
+    script, near, overlap = settings.script, settings.near_duplicates, settings.decontamination
+    runs, tested = b"", {}
+    if overlap:
+        import numpy as np
+
+        texts = [json.loads(line)["text"] for line in (inputs[TEST_TEXTS] / "test.jsonl").open(encoding="utf-8")]
+        found = [runs_of(numbers_of(words_of(text)), overlap.words) for text in texts]
+        too_short = sum(not len(one) for one in found)
+        tested = {"test_texts": {"compared": len(texts) - too_short, "too_short": too_short}}
+        runs = np.unique(np.concatenate(found)).tobytes()
+    analysis = Analysis(
+        scripts=tuple(script.names) if script else None,
+        script_share=script.share if script else 0.0,
+        overlap_words=overlap.words if overlap else None,
+        test_runs=runs,
+        near_words=near.words if near else None,
+        near_similarity=near.similarity if near else 0.0,
+    )
+    return analysis, tested
 
 
-def _mixed(settings: CorpusSettings, counts: dict[str, _Count], progress: Progress) -> Iterator[_Document]:
-    """Steps 1 and 2."""
-    read = [0.0] * len(settings.sources)
-
-    def stripped(index: int, source: SampleSource | FilesSource | HubSource) -> Iterator[_Document]:
-        for number, (text, share) in enumerate(read_source(source, _place(index))):
-            read[index] = share
-            text = text.strip()
-            if text:
-                yield _Document(f"{source.name}-{number}", source.name, text)
-            else:
-                counts[source.name].empty_dropped += 1
-            if number % 1_000 == 0:
-                progress(sum(read), len(read), unit="sources", note=f"{source.name}: {number:,} documents")
-        read[index] = 1.0
-        progress(sum(read), len(read), unit="sources", note=f"{source.name}: all read")
-
-    streams = [stripped(index, source) for index, source in enumerate(settings.sources)]
+def _mixed(settings: CorpusSettings, reading: Reading) -> Iterator[tuple[Document, Finding]]:
+    """Step 3."""
+    streams = [reading.documents(index, source) for index, source in enumerate(settings.sources)]
     weights = [source.weight for source in settings.sources if source.weight is not None]
     if not weights:
         for stream in streams:
@@ -176,105 +244,42 @@ def _mixed(settings: CorpusSettings, counts: dict[str, _Count], progress: Progre
         yield document
 
 
-def _kept(documents: Iterator[_Document], settings: CorpusSettings, counts: dict[str, _Count]) -> Iterator[_Document]:
-    """Step 3, and the limit."""
-    seen: set[bytes] = set()
+def _kept(
+    documents: Iterator[tuple[Document, Finding]], settings: CorpusSettings, duplicates: Duplicates, account: Account
+) -> Iterator[Document]:
+    """Step 4, and the limit."""
     total = 0
-    for document in documents:
-        count = counts[document.source]
-        if settings.drop_duplicates:
-            digest = hashlib.blake2b(document.text.encode(), digest_size=16).digest()
-            if digest in seen:
-                count.duplicates_dropped += 1
-                continue
-            seen.add(digest)
-        count.documents += 1
-        count.characters += len(document.text)
-        total += 1
+    for document, finding in documents:
+        id, source, text = document
+        if settings.drop_duplicates and (first := duplicates.exact(finding.digest, id)) is not None:
+            account.leave_out(source, "duplicates", id, text, of=first)
+            continue
+        if finding.bands and (near := duplicates.near(finding.signature, finding.bands, id)):
+            account.leave_out(source, "near_duplicates", id, text, of=near[0], similarity=round(near[1], 3))
+            continue
+        account.keep(source, text)
         yield document
+        total += 1
         if total == settings.limit_documents:
             return
 
 
-def _shuffled(documents: Iterator[_Document], size: int, rng: Random) -> Iterator[_Document]:
-    """Step 4."""
-    buffer: list[_Document] = []
-    for document in documents:
-        if len(buffer) < size:
-            buffer.append(document)
-            continue
-        drawn = int(rng.random() * size)
-        yield buffer[drawn]
-        buffer[drawn] = document
-    while buffer:
-        drawn = int(rng.random() * len(buffer))
-        buffer[drawn], buffer[-1] = buffer[-1], buffer[drawn]
-        yield buffer.pop()
-
-
 def _is_held_out(text: str, settings: CorpusSettings) -> bool:
-    """Step 5: a digest, read as a number from 0 to 1, is below the fraction."""
+    """Step 6: a digest, read as a number from 0 to 1, is below the fraction."""
     digest = hashlib.blake2b(f"{settings.seed}\n{text}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64 < settings.validation_fraction
 
 
-class _Shards:
-    """The files of one split. They get their names at the end, when it is known how many there are."""
-
-    def __init__(self, scratch: Path, split: str, shard_documents: int | None) -> None:
-        self.documents = 0
-        self.bytes = 0
-        self._scratch = scratch
-        self._split = split
-        self._limit = shard_documents
-        self._paths: list[Path] = []
-        self._writer: pyarrow.parquet.ParquetWriter | None = None
-        self._in_shard = 0
-        self._rows: list[_Document] = []
-        self._characters = 0
-
-    def add(self, document: _Document) -> None:
-        self._rows.append(document)
-        self._characters += len(document.text)
-        self.documents += 1
-        self.bytes += len(document.text.encode())
-        self._in_shard += 1
-        if self._in_shard == self._limit:
-            self._end_shard()
-        elif self._characters >= ROW_GROUP_CHARACTERS:
-            self._write_rows()
-
-    def close(self, target: Path) -> None:
-        self._end_shard()
-        for number, path in enumerate(self._paths):
-            path.rename(target / f"{self._split}-{number:05d}-of-{len(self._paths):05d}.parquet")
-
-    def _write_rows(self) -> None:
-        import pyarrow
-        import pyarrow.parquet
-
-        table = pyarrow.table(
-            {name: pyarrow.array(values, pyarrow.string()) for name, values in _columns(self._rows).items()}
-        )
-        if self._writer is None:
-            path = self._scratch / f"{self._split}-{len(self._paths):05d}.parquet"
-            self._paths.append(path)
-            self._writer = pyarrow.parquet.ParquetWriter(path, table.schema, compression="zstd")
-        self._writer.write_table(table)
-        self._rows.clear()
-        self._characters = 0
-
-    def _end_shard(self) -> None:
-        if self._rows:
-            self._write_rows()
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
-        self._in_shard = 0
+def _too_few(settings: CorpusSettings, account: Account) -> UserError:
+    names: list[str] = []
+    for source in settings.sources:
+        names += map(shown, source.paths) if isinstance(source, FilesSource) else [source.name]
+    counts = [f"{account.total('documents')} documents with text"]
+    for count in COUNTED.values():
+        if number := account.total(count):
+            counts.append(f"{number:,} left out ({count})")
+    first = f" (the first one: {account.unreadable[0]})" if account.unreadable else ""
+    return UserError(f"corpus.sources: {', '.join(counts)}{first}, in {', '.join(names)}; the corpus needs at least 2")
 
 
-def _columns(rows: list[_Document]) -> dict[str, list[str]]:
-    return {name: [getattr(row, name) for row in rows] for name in _Document._fields}
-
-
-STAGE = Stage("corpus", version=1, settings=CorpusSettings, run=run)
+STAGE = Stage("corpus", version=2, settings=CorpusSettings, run=run)

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from tasks.contract import Settings, StageError, UserError, UserPath
-from tasks.corpus_files import COMPRESSED, Format, Read, TextDocuments, format_of, read_file, text_of
+from tasks.contract import EXECUTION, Settings, StageError, UserError, UserPath
+from tasks.corpus_files import Format, Read, TextDocuments, Unreadable, format_of, read_file, text_of
 from tasks.hub import check_dataset, files_at
-from tasks.user_files import shown, user_files
+from tasks.user_files import user_files
 
 Weight = Annotated[float, Field(gt=0, lt=1)]
 
@@ -39,7 +39,7 @@ class FilesSource(Settings):
 
 
 class HubSource(Settings):
-    """A split of a data set on the hub, which is streamed: nothing of it is kept but the documents."""
+    """A split of a data set on the hub."""
 
     kind: Literal["hub"]
     dataset: str = Field(min_length=1, description="Its id, such as `wikimedia/wikipedia`.")
@@ -51,6 +51,9 @@ class HubSource(Settings):
     revision: str = Field(description="The full commit hash: a branch or tag may be moved.")
     split: str = Field(default="train", min_length=1, description="Which split of it.")
     text_field: str = Field(default="text", min_length=1, description="Column with the text.")
+    streaming: Annotated[bool, EXECUTION] = Field(
+        default=True, description="Keep nothing but the documents; false downloads all of it first and keeps it."
+    )
     name: str = Field(min_length=1, description="What the column `source` says.")
     weight: Weight | None = Field(default=None, description="Probability to draw from this source.")
 
@@ -75,14 +78,25 @@ def check_source(source: SampleSource | FilesSource | HubSource, place: str) -> 
     """Raise :class:`UserError`, beginning with ``place``, where a file is missing or of unknown format."""
     if isinstance(source, FilesSource):
         for path in _files(source, place):
-            if format_of(path, source.format, f"{place}.format") == "parquet" and path.suffix == COMPRESSED:
-                raise UserError(f"{place}.paths: {shown(path)}: Parquet files are compressed inside; unpack it")
+            format_of(path, source.format, f"{place}.format")
     elif isinstance(source, HubSource):
         check_dataset(source.dataset)
 
 
-def read_source(source: SampleSource | FilesSource | HubSource, place: str) -> Read:
-    """All documents of a source, as they are, each with the share of the source that was read when it came."""
+def read_source(source: SampleSource | FilesSource | HubSource, place: str, longest: int) -> Read:
+    """All documents of a source, as they are, each with the share of the source that was read when it came.
+
+    What cannot be read comes in the place of its document, but for what concerns the source as a whole.
+
+    Args:
+        source: which.
+        place: where the recipe says so, for messages.
+        longest: most bytes of a document in UTF-8.
+
+    Raises:
+        UserError: a file is missing, or the data set is.
+        StageError: the hub does not answer.
+    """
     if isinstance(source, SampleSource):
         from tasks.sample.text import documents
 
@@ -91,12 +105,14 @@ def read_source(source: SampleSource | FilesSource | HubSource, place: str) -> R
     elif isinstance(source, FilesSource):
         files = _files(source, place)
         sizes = [max(1, path.stat().st_size) for path in files]
-        for index, path in enumerate(files):
+        before, total = 0, sum(sizes)
+        for path, size in zip(files, sizes, strict=True):
             format = format_of(path, source.format, f"{place}.format")
-            for text, share in read_file(path, format, source.text_field, source.documents):
-                yield text, (sum(sizes[:index]) + share * sizes[index]) / sum(sizes)
+            for read, share in read_file(path, format, source.text_field, source.documents, longest):
+                yield read, (before + share * size) / total
+            before += size
     else:
-        yield from _read_hub(source, place)
+        yield from _read_hub(source, place, longest)
 
 
 def _files(source: FilesSource, place: str) -> list[Path]:
@@ -104,14 +120,19 @@ def _files(source: FilesSource, place: str) -> list[Path]:
     return list(dict.fromkeys(file for path in source.paths for file in user_files(path, f"{place}.paths")))
 
 
-def _read_hub(source: HubSource, place: str) -> Read:
+def _read_hub(source: HubSource, place: str, longest: int) -> Read:
     part = source.config or source.parquet_files
     where = f"{place}: {source.dataset}" + (f" ({part})" if part else "")
-    rows = 0
     try:
-        for row in _stream(source):
-            rows += 1
-            yield text_of(row, source.text_field, f"{where}, row {rows}"), 0.0  # a stream does not say how long it is
+        rows = _load(source)
+        total = 0 if source.streaming else len(rows)  # a stream does not say how long it is
+        for number, row in enumerate(rows, start=1):
+            text: str | Unreadable
+            try:
+                text = text_of(row, source.text_field, f"{where}, row {number}", longest)
+            except UserError as error:
+                text = Unreadable(str(error))
+            yield text, number / total if total else 0.0
     except UserError:
         raise
     except (FileNotFoundError, ValueError) as error:  # the data set, configuration, split or revision is not there
@@ -124,16 +145,15 @@ def _read_hub(source: HubSource, place: str) -> Read:
         raise StageError(f"{where}: the hub does not answer: {_first_line(error)}") from error
 
 
-def _stream(source: HubSource) -> Any:
+def _load(source: HubSource) -> Any:
     from datasets import load_dataset
 
     check_dataset(source.dataset)
+    chosen = {"split": source.split, "streaming": source.streaming}
     if source.parquet_files is None:
-        return load_dataset(
-            source.dataset, source.config, revision=source.revision, split=source.split, streaming=True
-        )
+        return load_dataset(source.dataset, source.config, revision=source.revision, **chosen)
     files = {source.split: files_at(source.dataset, source.revision, source.parquet_files)}
-    return load_dataset("parquet", data_files=files, split=source.split, streaming=True)
+    return load_dataset("parquet", data_files=files, **chosen)
 
 
 def _first_line(error: Exception) -> str:

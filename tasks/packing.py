@@ -1,19 +1,18 @@
 """Stage ``pack``: turns the corpus into blocks of token ids of one length, ready for memory-mapped training.
 
-Documents are encoded without special tokens, packed by one of two modes, and written as shards in the Arrow IPC file
+Documents are encoded without special tokens, packed by one of three modes, and written as shards in the Arrow IPC file
 format, which ``datasets.load_dataset`` reads. Masks are drawn at training time, so none are stored. Every token is
 accounted for: packed, dropped (only where the recipe says so) or left as the remainder at the end of a split.
 
 A shard holds whole blocks, and nothing is carried over from one to the next, so a killed run goes on after its last
-finished shard. Bytes depend neither on threads nor on kills.
+finished shard. Bytes depend neither on threads, nor on where the encoding was done, nor on kills.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,27 +20,37 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tasks import durable
-from tasks.contract import SCRATCH, Progress, Settings, Stage, UserError
+from tasks.contract import Progress, Settings, Stage, UserError
 from tasks.corpus_text import count_documents, read_texts
+from tasks.executor import Scheduler, open_executor
 from tasks.parts import Parts
-from tasks.sentences import split_sentences
 
 if TYPE_CHECKING:
-    from tasks.packing_encoding import Encoder
-    from tasks.packing_rows import Account, ConcatenatePacker, PairPacker, Row
+    from tasks.packing_encoding import EncodedBatch, Encoder
+    from tasks.packing_published import PublishedPacker
+    from tasks.packing_rows import Account, ConcatenatePacker, PairPacker
+
+    Encode = Callable[[Iterable[list[str]]], Iterator[EncodedBatch]]
 
 log = logging.getLogger(__name__)
 
 SHARD_TOKENS = 2**31 // 4
-"""Most tokens in a shard, which is gathered in memory: 2 GiB of 4 bytes each (2 for a vocabulary up to 65,536)."""
+"""Most tokens in a shard: 2 GiB of 4 bytes each (2 for a vocabulary up to 65,536)."""
+
+ONLY_IN = {"documents": "concatenate", "single_sentences": "sentence-pairs", "seed": "sentence-pairs"}
+"""Settings that have an effect in one mode only."""
+
+PROBE_DOCUMENTS = 64
+"""Texts a split on which the two ways of encoding are compared before one is chosen."""
 
 
 class PackingSettings(Settings):
     """How documents become blocks."""
 
-    mode: Literal["concatenate", "sentence-pairs"] = Field(
-        "concatenate", description="running text (for MLM), or two segments of whole sentences (for MLM with SOP)"
+    mode: Literal["concatenate", "sentence-pairs", "published"] = Field(
+        "concatenate",
+        description="running text (for MLM), two segments of whole sentences (for MLM with SOP), or running text as "
+        "the Gaudi recipe was published: documents cut off at one block, the rest of each thousand dropped",
     )
     sequence_length: int = Field(512, ge=16, le=65_535, description="tokens a block, special ones included")
     documents: Literal["separated", "single"] = Field(
@@ -57,6 +66,7 @@ class PackingSettings(Settings):
     blocks_per_shard: int = Field(
         65_536, ge=1, le=262_144, description="blocks a file; 65,536 of 512 tokens take 64 MiB"
     )
+    scheduler: Scheduler = None
 
     @model_validator(mode="after")
     def _shard_fits_memory(self) -> Self:
@@ -64,7 +74,7 @@ class PackingSettings(Settings):
         if self.blocks_per_shard > most:
             raise ValueError(
                 f"blocks_per_shard {self.blocks_per_shard} of sequence_length {self.sequence_length} may take more "
-                f"than 2 GiB of memory; set blocks_per_shard to {most} or less"
+                f"than 2 GiB; set blocks_per_shard to {most} or less"
             )
         return self
 
@@ -80,30 +90,36 @@ def run(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, pro
         progress: counts documents of both splits.
 
     Returns:
-        ``mode``, ``sequence_length`` and for each split the account, in tokens.
+        ``mode``, ``sequence_length``, how texts were encoded, and for each split the account, in tokens.
 
     Raises:
         UserError: a split has too little text for one block.
         StageError: the account does not add up.
     """
     from tasks.packing_encoding import Encoder
+    from tasks.packing_shards import publish
 
-    unused = {"documents"} if settings.mode == "sentence-pairs" else {"single_sentences", "seed"}
-    for name in sorted(unused & settings.model_fields_set):
-        log.warning("packing.%s has no effect in mode %s", name, settings.mode)
+    for name, mode in ONLY_IN.items():
+        if name in settings.model_fields_set and settings.mode != mode:
+            log.warning("packing.%s has no effect in mode %s", name, settings.mode)
 
-    encoder = Encoder(inputs["tokenizer"])
-    parts = Parts(folder)
     totals = {split: count_documents(inputs["corpus"], split) for split in ("validation", "train")}
+    encoder = Encoder(inputs["tokenizer"], _probe(inputs["corpus"], totals))
+    encoding = "by word" if encoder.obstacle is None else f"by document, for {encoder.obstacle}"
+    log.info("encoding %s", encoding)
+    parts = Parts(folder)
     accounts: dict[str, Account] = {}
-    for split in totals:
-        done = sum(account.documents for account in accounts.values())
-        report = partial(_report, progress, done, sum(totals.values()))
-        accounts[split] = _pack_split(settings, split, inputs["corpus"], encoder, parts, report)
-    _publish(parts, folder)
+    with nullcontext() if settings.scheduler is None else open_executor(1, settings.scheduler) as cluster:
+        encode = partial(encoder.encode, cluster=cluster, sentences=settings.mode == "sentence-pairs")
+        for split in totals:
+            done = sum(account.documents for account in accounts.values())
+            report = partial(_report, progress, done, sum(totals.values()))
+            accounts[split] = _pack_split(settings, split, inputs["corpus"], encoder, encode, parts, report)
+    publish(parts, folder)
     return {
         "mode": settings.mode,
         "sequence_length": settings.sequence_length,
+        "encoding": encoding,
         "splits": {split: asdict(accounts[split]) for split in ("train", "validation")},
     }
 
@@ -113,37 +129,48 @@ def _report(progress: Progress, before: int, total: int, account: Account) -> No
     progress(before + account.documents, total, unit="documents", note=f"{account.blocks:,} blocks")
 
 
+def _probe(corpus: Path, splits: Iterable[str]) -> list[str]:
+    """The first texts of each split."""
+    return [text for split in splits for text in next(read_texts(corpus, split), [])[:PROBE_DOCUMENTS]]
+
+
 def _pack_split(
     settings: PackingSettings,
     split: str,
     corpus: Path,
     encoder: Encoder,
+    encode: Encode,
     parts: Parts,
     report: Callable[[Account], None],
 ) -> Account:
     """Pack one split into shards, going on after those that are finished; returns its checked account."""
     from tasks.packing_rows import Account
+    from tasks.packing_shards import Shard, shard_name
 
     finished = parts.finished()
     shard = 0
     account, offset = Account(), 0
-    while (facts := finished.get(_shard_name(split, shard))) is not None:
+    while (facts := finished.get(shard_name(split, shard))) is not None:
         account, offset = Account(**facts["account"]), facts["offset"]
         shard += 1
         if facts["last"]:
+            account.check(split, settings.sequence_length)
             report(account)
             return account
     for name in finished:  # behind a gap: they are packed again with the same bytes
-        if name.startswith(split) and name >= _shard_name(split, shard):
+        if name.startswith(split) and name >= shard_name(split, shard):
             parts.remove(name)
 
     packer = _packer(settings, encoder, account, offset)
-    rows = packer.rows(_documents(settings, split, corpus, encoder, account, report))
-    buffer = _Shard(settings, encoder.dtype)
+    rows = packer.rows(_documents(settings, split, corpus, encode, account, report))
+    pairs = settings.mode == "sentence-pairs"
+    padded = pairs or (settings.mode == "concatenate" and settings.documents == "single")
+    shape = settings.blocks_per_shard, settings.sequence_length
+    buffer = Shard(parts, *shape, dtype=encoder.dtype, pairs=pairs, padded=padded)
     for row in rows:
         buffer.add(row)
         if buffer.full:
-            buffer.finish(parts, split, shard, account, packer.offset, last=False)
+            buffer.finish(split, shard, account, packer.offset, last=False)
             shard += 1
     packer.finish()
     account.check(split, settings.sequence_length)
@@ -152,17 +179,22 @@ def _pack_split(
             f"packing: the {split} split has {account.documents} documents with {account.tokens_in} tokens, too few "
             f"for one block of packing.sequence_length: {settings.sequence_length}; give more text or shorter blocks"
         )
-    if buffer.used:
-        buffer.finish(parts, split, shard, account, 0, last=True)
+    if buffer.written:
+        buffer.finish(split, shard, account, 0, last=True)
     report(account)
     return account
 
 
 def _packer(
     settings: PackingSettings, encoder: Encoder, account: Account, offset: int
-) -> ConcatenatePacker | PairPacker:
+) -> ConcatenatePacker | PairPacker | PublishedPacker:
+    from tasks.packing_published import PublishedPacker
     from tasks.packing_rows import ConcatenatePacker, PairPacker
 
+    if settings.mode == "published":
+        return PublishedPacker(
+            settings.sequence_length, encoder.special, dtype=encoder.dtype, account=account, offset=offset
+        )
     if settings.mode == "concatenate":
         return ConcatenatePacker(
             settings.sequence_length,
@@ -187,87 +219,15 @@ def _documents(
     settings: PackingSettings,
     split: str,
     corpus: Path,
-    encoder: Encoder,
+    encode: Encode,
     account: Account,
     report: Callable[[Account], None],
 ) -> Iterator[Any]:
     """The split's encoded documents from number ``account.documents`` on, as the mode's packer takes them."""
-    from tasks.packing_encoding import joined, stretches
-
-    texts = read_texts(corpus, split, first=account.documents)
     pairs = settings.mode == "sentence-pairs"
-    for batch in encoder.encode(texts, split_sentences if pairs else stretches):
+    for batch in encode(read_texts(corpus, split, first=account.documents)):
         report(account)
-        yield from batch if pairs else map(joined, batch)
+        yield from batch.in_pieces() if pairs else batch.whole()
 
 
-class _Shard:
-    """The blocks of the shard at work: ids ``[blocks_per_shard, sequence_length]``, boundaries and lengths."""
-
-    def __init__(self, settings: PackingSettings, dtype: Any):
-        import numpy as np
-
-        self.pairs = settings.mode == "sentence-pairs"
-        self.padded = self.pairs or settings.documents == "single"
-        self.ids = np.empty((settings.blocks_per_shard, settings.sequence_length), dtype=dtype)
-        self.boundaries = np.empty(settings.blocks_per_shard, dtype=np.uint16)
-        self.lengths = np.empty(settings.blocks_per_shard, dtype=np.uint16)
-        self.used = 0
-
-    @property
-    def full(self) -> bool:
-        return self.used == len(self.ids)
-
-    def add(self, row: Row) -> None:
-        self.ids[self.used] = row.ids
-        self.boundaries[self.used] = row.boundary
-        self.lengths[self.used] = row.length
-        self.used += 1
-
-    def finish(self, parts: Parts, split: str, number: int, account: Account, offset: int, *, last: bool) -> None:
-        """Write the shard as a finished part, with all that is needed to go on after it, and start the next one."""
-        import pyarrow as pa
-
-        ids = pa.FixedSizeListArray.from_arrays(pa.array(self.ids[: self.used].reshape(-1)), self.ids.shape[1])
-        columns = {"input_ids": ids}
-        if self.pairs:
-            columns["boundary"] = pa.array(self.boundaries[: self.used])
-        if self.padded:
-            columns["length"] = pa.array(self.lengths[: self.used])
-        table = pa.table(columns)
-        building = parts.folder / SCRATCH / "shard.building"
-        with pa.OSFile(str(building), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        name = _shard_name(split, number)
-        target = parts.folder / SCRATCH / "shards" / f"{name}.arrow"
-        parts.finish(name, building, target, account=asdict(account), offset=offset, last=last)
-        self.used = 0
-
-
-def _shard_name(split: str, number: int) -> str:
-    return f"{split}-{number:05d}"
-
-
-def _publish(parts: Parts, folder: Path) -> None:
-    """Give the shards their final names, now that their number is known: all of ``data`` at once, by one rename.
-
-    The finished parts stay where they are (as hard links), so a kill here costs nothing.
-    """
-    building, data = folder / SCRATCH / "data", folder / "data"
-    durable.remove(building)
-    building.mkdir()
-    names = sorted(parts.finished())
-    for split in ("train", "validation"):
-        shards = [name for name in names if name.startswith(f"{split}-")]
-        for name in shards:
-            source, target = parts.path(name), building / f"{name}-of-{len(shards):05d}.arrow"
-            try:
-                os.link(source, target)
-            except OSError:  # a file system without hard links
-                shutil.copyfile(source, target)
-    durable.sync_tree(building)
-    durable.remove(data)
-    durable.move(building, data)
-
-
-STAGE = Stage("pack", version=1, settings=PackingSettings, run=run)
+STAGE = Stage("pack", version=2, settings=PackingSettings, run=run)

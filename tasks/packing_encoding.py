@@ -1,4 +1,7 @@
-"""Encodes documents for packing: without special tokens, many at once, on all the library's threads.
+"""Encodes documents for packing: without special tokens, in batches, here or on a cluster's workers.
+
+Where the tokenizer allows it (``tasks.word_locality``) each distinct word is encoded once (``tasks.packing_words``);
+else whole texts are. Either way the ids are those that the tokenizer gives to the whole text.
 
 Imported only by a running stage: the libraries are imported at the top.
 """
@@ -6,26 +9,57 @@ Imported only by a running stage: the libraries are imported at the top.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import lru_cache, partial
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from tasks.contract import StageError
+from tasks.executor import Result, in_order
 from tasks.packing_rows import Ids, SpecialIds
+from tasks.packing_words import WordEncoder
+from tasks.sentences import split_sentences
+from tasks.word_locality import obstacle
 
 BATCH_CHARACTERS = 2_000_000
-"""Text encoded at once: enough for the threads to share it evenly, little enough for memory."""
+"""Text encoded at once: enough for words to recur and threads to share it evenly, little enough for memory."""
 
-STRETCH_CHARACTERS = 100_000
-"""A longer document is encoded in stretches, so that threads share it and memory stays bounded."""
+BATCHES_AHEAD, BATCHES_ON_CLUSTER = 2, 16
+"""Batches of text that are at work at once in each step: on this machine, and on a cluster."""
 
-_STRETCH_END = re.compile(r"(?<=\S)(?=\s)")
-"""Between a word and the white space after it: a stretch that begins with white space is tokenised as in its place."""
+PROBE_CHARACTERS = 2_000
+"""Of each text that both routes are tried on; characters."""
+
+
+class EncodedBatch(NamedTuple):
+    """Documents as ids. A document is one or several pieces that were encoded one by one."""
+
+    ids: Ids
+    """Of all documents, one after the other."""
+
+    pieces: NDArray[np.int64]
+    """``[pieces + 1]`` where each piece begins and ends among the ids."""
+
+    documents: NDArray[np.int64]
+    """``[documents + 1]`` where each document begins and ends among the pieces."""
+
+    def whole(self) -> Iterator[Ids]:
+        """The ids of each document."""
+        bounds = self.pieces[self.documents].tolist()
+        return (self.ids[start:end] for start, end in pairwise(bounds))
+
+    def in_pieces(self) -> Iterator[list[Ids]]:
+        """The ids of each document's pieces."""
+        bounds, documents = self.pieces.tolist(), self.documents.tolist()
+        for first, last in pairwise(documents):
+            yield [self.ids[bounds[piece] : bounds[piece + 1]] for piece in range(first, last)]
 
 
 class Encoder:
@@ -33,67 +67,131 @@ class Encoder:
 
     Args:
         folder: the tokenizer's artifact.
+        probe: some texts of the corpus, on which the way by words has to give the same ids as the way by documents.
     """
 
-    def __init__(self, folder: Path):
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-        # A document that says "[SEP]" is text about [SEP].
-        self._tokenizer.encode_special_tokens = True
+    def __init__(self, folder: Path, probe: Sequence[str] = ()):
+        self._content = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        tokenizer = _load(self._content)
         config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        self.special = SpecialIds(*(self._special_id(config, name) for name in SpecialIds._fields))
-        self.dtype: type[np.unsignedinteger] = np.uint16 if self._tokenizer.get_vocab_size() <= 2**16 else np.uint32
+        self.special = SpecialIds(*(_special_id(tokenizer, config, name) for name in SpecialIds._fields))
+        self.dtype = _dtype(tokenizer)
+        self.obstacle: str | None = obstacle(tokenizer)
+        """Why whole documents are encoded, not distinct words; None if it is words."""
+        self._encoder: WordEncoder | WholeEncoder = WholeEncoder(tokenizer, self.dtype)
+        if self.obstacle is None:
+            by_word = WordEncoder(tokenizer, self.dtype)
+            self.obstacle = _difference([text[:PROBE_CHARACTERS] for text in probe], by_word, self._encoder)
+        if self.obstacle is None:
+            self._encoder = by_word
 
-    def encode(self, batches: Iterable[list[str]], cut: Callable[[str], list[str]]) -> Iterator[list[list[Ids]]]:
-        """Encode documents; the next batch is encoded while the caller works on the last one.
+    def encode(
+        self, batches: Iterable[list[str]], *, sentences: bool = False, cluster: Executor | None = None
+    ) -> Iterator[EncodedBatch]:
+        """Encode documents; later batches are encoded while the caller works on the last one.
 
         Args:
             batches: documents, in batches of any size.
-            cut: cuts a document into the pieces that are encoded one by one.
+            sentences: cut each document into its sentences, which are encoded one by one.
+            cluster: does the work; by default threads of this process do.
 
         Yields:
-            Batches of documents in their order, each a list with the ids of its pieces.
+            The documents in their order.
         """
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="encoding") as worker:
-            ahead = None
-            for documents in _regroup(batches):
-                job = worker.submit(self._encode, documents, cut)
-                if ahead is not None:
-                    yield ahead.result()
-                ahead = job
-            if ahead is not None:
-                yield ahead.result()
+        documents = _regroup(batches)
+        if cluster is not None:
+            work = partial(encode_batch, self._content, self.obstacle is None, sentences)
+            yield from _results(in_order(cluster, work, documents, ahead=BATCHES_ON_CLUSTER))
+            return
+        # One batch is cut, another encoded (by the tokenizer's own threads), a third packed by the caller.
+        with ThreadPoolExecutor(1, "cutting") as cutting, ThreadPoolExecutor(1, "encoding") as encoding:
+            cuts = in_order(cutting, partial(_cut, self._encoder, sentences), documents, ahead=BATCHES_AHEAD)
+            work = partial(_encoded, self._encoder)
+            yield from _results(in_order(encoding, work, _results(cuts), ahead=BATCHES_AHEAD))
 
-    def _encode(self, documents: list[str], cut: Callable[[str], list[str]]) -> list[list[Ids]]:
-        pieces = [cut(document) for document in documents]
-        encodings = iter(
-            self._tokenizer.encode_batch_fast(list(chain.from_iterable(pieces)), add_special_tokens=False)
-        )
-        return [[np.array(next(encodings).ids, dtype=self.dtype) for _ in document] for document in pieces]
 
-    def _special_id(self, config: dict[str, str], name: str) -> int:
-        token = config.get(f"{name}_token")
-        found = None if token is None else self._tokenizer.token_to_id(token)
-        if found is None:
-            raise StageError(f"packing: the tokenizer has no {name} token")
+class WholeEncoder:
+    """Encodes each text as a whole; has the interface of ``WordEncoder``."""
+
+    def __init__(self, tokenizer: Tokenizer, dtype: type[np.unsignedinteger]):
+        self._tokenizer = tokenizer
+        self._dtype = dtype
+
+    def cut(self, texts: pa.StringArray) -> list[str]:
+        """The texts, one by one."""
+        found: list[str] = texts.to_pylist()
         return found
 
-
-def stretches(document: str) -> list[str]:
-    """The document, or if it is long its stretches, each cut off in front of white space where there is any."""
-    cuts = [0]
-    while len(document) - cuts[-1] > STRETCH_CHARACTERS:
-        match = _STRETCH_END.search(document, cuts[-1] + STRETCH_CHARACTERS)
-        if match is None:
-            break
-        cuts.append(match.start())
-    return [document[start:end] for start, end in zip(cuts, [*cuts[1:], None], strict=True)]
+    def encode(self, texts: list[str]) -> tuple[Ids, NDArray[np.int64]]:
+        """The ids of all texts, and ``[texts + 1]`` where each begins and ends among them."""
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ids = [np.array(encoding.ids, dtype=self._dtype) for encoding in encodings]
+        bounds = np.array([0, *accumulate(map(len, ids))])
+        return np.concatenate([np.empty(0, dtype=self._dtype), *ids]), bounds
 
 
-def joined(document: list[Ids]) -> Ids:
-    """The pieces of a document as one array."""
-    return document[0] if len(document) == 1 else np.concatenate(document)
+def encode_batch(tokenizer: str, by_word: bool, sentences: bool, documents: list[str]) -> EncodedBatch:
+    """What a cluster's worker does: encode documents, whole or sentence by sentence, with this ``tokenizer.json``."""
+    encoder = _worker_encoder(tokenizer, by_word)
+    return _encoded(encoder, _cut(encoder, sentences, documents))
+
+
+@lru_cache(maxsize=1)
+def _worker_encoder(content: str, by_word: bool) -> WordEncoder | WholeEncoder:
+    tokenizer = _load(content)
+    return (WordEncoder if by_word else WholeEncoder)(tokenizer, _dtype(tokenizer))
+
+
+def _cut(encoder: WordEncoder | WholeEncoder, sentences: bool, documents: list[str]) -> tuple[Any, NDArray[np.int64]]:
+    """The documents' pieces as the encoder takes them, and ``[documents + 1]`` where each document begins and ends."""
+    if sentences:
+        pieces = [split_sentences(document) for document in documents]
+        bounds = np.array([0, *accumulate(map(len, pieces))])
+        texts = list(chain.from_iterable(pieces))
+    else:
+        bounds, texts = np.arange(len(documents) + 1), documents
+    return encoder.cut(pa.array(texts, pa.string())), bounds
+
+
+def _encoded(encoder: WordEncoder | WholeEncoder, cut: tuple[Any, NDArray[np.int64]]) -> EncodedBatch:
+    units, documents = cut
+    return EncodedBatch(*encoder.encode(units), documents)
+
+
+def _results(found: Iterator[tuple[Any, Result]]) -> Iterator[Result]:
+    return (result for _, result in found)
+
+
+def _load(content: str) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(content)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    # A document that says "[SEP]" is text about [SEP].
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _dtype(tokenizer: Tokenizer) -> type[np.unsignedinteger]:
+    return np.uint16 if tokenizer.get_vocab_size() <= 2**16 else np.uint32
+
+
+def _special_id(tokenizer: Tokenizer, config: dict[str, Any], name: str) -> int:
+    token = config.get(f"{name}_token")
+    found: int | None = None if token is None else tokenizer.token_to_id(token)
+    if found is None:
+        raise StageError(f"packing: the tokenizer has no {name} token")
+    return found
+
+
+def _difference(texts: list[str], by_word: WordEncoder, whole: WholeEncoder) -> str | None:
+    """Where encoding by words differs from encoding whole texts; None if nowhere."""
+    array = pa.array(texts, pa.string())
+    results = by_word.encode(by_word.cut(array)), whole.encode(texts)
+    for number, text in enumerate(texts):
+        one, other = (ids[bounds[number] : bounds[number + 1]] for ids, bounds in results)
+        if not np.array_equal(one, other):
+            return f"a text that gives other ids by words: {text[:40]!r}"
+    return None
 
 
 def _regroup(batches: Iterable[list[str]]) -> Iterator[list[str]]:

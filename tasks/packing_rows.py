@@ -1,6 +1,6 @@
 """Packs encoded documents into rows of one length, and keeps account of every token.
 
-Two packers share one interface: ``rows(documents)`` takes documents in order and yields a ``Row`` for each block,
+The packers share one interface: ``rows(documents)`` takes documents in order and yields a ``Row`` for each block,
 ``finish()`` settles what is left. Whenever a row is yielded nothing is carried over, so the packer can be set up again
 at that very place from ``account`` and ``offset``: the documents are fed again from number ``account.documents`` on.
 
@@ -53,11 +53,15 @@ class Account:
     """Tokens of the documents, without special ones."""
     tokens_packed: int = 0
     tokens_dropped: int = 0
+    tokens_cut_off: int = 0
+    """Of the dropped: behind the first block of a document (mode published)."""
     tokens_remainder: int = 0
     """Tokens at the very end that do not fill a block."""
     special_tokens: int = 0
     padding: int = 0
     blocks: int = 0
+    single_sentences: int = 0
+    """Documents of one sentence (mode sentence-pairs)."""
 
     def check(self, split: str, sequence_length: int) -> None:
         """Check that no token is unaccounted for.
@@ -202,6 +206,7 @@ class PairPacker:
                 self.account.tokens_dropped += self._used
                 self._pending, self._used = [], 0
             self.account.documents += 1
+            self.account.single_sentences += sum(len(sentence) > 0 for sentence in sentences) == 1
             self.account.tokens_in += sum(len(sentence) for sentence in sentences)
             self.offset = 0
 

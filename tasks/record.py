@@ -30,6 +30,7 @@ _PACKAGES = (
     "prefect",
     "pyarrow",
     "scikit-learn",
+    "sentencepiece",
     "seqeval",
     "tokenizers",
     "torch",

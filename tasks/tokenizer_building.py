@@ -18,7 +18,6 @@ from tokenizers import (
     normalizers,
     pre_tokenizers,
     processors,
-    trainers,
 )
 
 from tasks.contract import UserError
@@ -47,25 +46,24 @@ _PLAIN_PRE_TOKENIZERS = {
     "punctuation": pre_tokenizers.Punctuation,
 }
 _METASPACE = "▁"
-_CONTINUATION = "##"
+CONTINUATION = "##"
 """WordPiece's mark of a piece that continues a word (BERT)."""
 
 
 def build_tokenizer(definition: TokenizerDefinition) -> Tokenizer:
-    """An untrained tokenizer with everything but its vocabulary.
+    """A tokenizer with everything but its vocabulary; :func:`set_vocabulary` adds that.
 
     Raises:
         UserError: a regular expression of the definition is wrong.
     """
-    unk = definition.special_tokens.unk.token
-    tokenizer = Tokenizer(models.Unigram() if definition.algorithm == "unigram" else models.WordPiece(unk_token=unk))
+    tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = build_normalizer(definition)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([_pre_tokenizer(step) for step in definition.pre_tokenizer])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([step for _, step in pre_tokenizer_steps(definition)])
     if definition.decoder == "metaspace":
         scheme = next(step.prepend for step in definition.pre_tokenizer if isinstance(step, MetaspacePreTokenizer))
         tokenizer.decoder = decoders.Metaspace(replacement=_METASPACE, prepend_scheme=scheme)
     else:
-        tokenizer.decoder = decoders.WordPiece(prefix=_CONTINUATION, cleanup=False)
+        tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION, cleanup=False)
     five = definition.special_tokens.by_id()
     tokenizer.post_processor = processors.TemplateProcessing(
         single=definition.post_processor.single,
@@ -81,35 +79,38 @@ def build_normalizer(definition: TokenizerDefinition) -> normalizers.Normalizer:
     Raises:
         UserError: a regular expression is wrong.
     """
-    steps = []
-    for number, step in enumerate(definition.normalizer):
-        try:
-            steps.append(_normalizer(step))
-        except Exception as error:  # the library raises bare Exception for a wrong pattern
-            reason = " ".join(str(error).split())
-            raise UserError(f"normalizer.{number}: {reason}; correct the pattern") from None
-    return normalizers.Sequence(steps)
+    return normalizers.Sequence([build_step(number, step) for number, step in definition.steps()])
 
 
-def build_trainer(definition: TokenizerDefinition, vocabulary_size: int) -> trainers.Trainer:
-    """The trainer of the definition's algorithm; ``vocabulary_size`` includes the special tokens."""
-    special_tokens = [
-        AddedToken(special.token, special=True, normalized=False, lstrip=special.lstrip)
-        for special in definition.special_tokens.by_id()
+def build_step(number: int, step: NormalizerStep) -> normalizers.Normalizer:
+    """One normaliser step; ``number`` is its place in the definition, for messages.
+
+    Raises:
+        UserError: its regular expression is wrong.
+    """
+    try:
+        return _normalizer(step)
+    except Exception as error:  # the library raises bare Exception for a wrong pattern
+        reason = " ".join(str(error).split())
+        raise UserError(f"normalizer.{number}: {reason}; correct the pattern") from None
+
+
+def pre_tokenizer_steps(definition: TokenizerDefinition) -> list[tuple[str, pre_tokenizers.PreTokenizer]]:
+    """The definition's pre-tokenizer steps, each with its place for messages."""
+    return [
+        (f"pre_tokenizer.{number} ({step.step})", _pre_tokenizer(step))
+        for number, step in enumerate(definition.pre_tokenizer)
     ]
-    if definition.algorithm == "unigram":
-        return trainers.UnigramTrainer(
-            vocab_size=vocabulary_size,
-            special_tokens=special_tokens,
-            # Without it the file says `unk_id: null`, and encoding an unseen character raises.
-            unk_token=definition.special_tokens.unk.token,
-            show_progress=False,
-        )
-    return trainers.WordPieceTrainer(
-        vocab_size=vocabulary_size,
-        special_tokens=special_tokens,
-        continuing_subword_prefix=_CONTINUATION,
-        show_progress=False,
+
+
+def set_vocabulary(tokenizer: Tokenizer, model: models.Model, definition: TokenizerDefinition) -> None:
+    """Give a tokenizer the vocabulary that was learned, and make the special tokens special."""
+    tokenizer.model = model
+    tokenizer.add_special_tokens(
+        [
+            AddedToken(special.token, special=True, normalized=False, lstrip=special.lstrip)
+            for special in definition.special_tokens.by_id()
+        ]
     )
 
 

@@ -8,6 +8,7 @@ own file is as good. ``tokenizers/template.yaml`` explains every key.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,13 +22,19 @@ MAX_ENTRIES = 1_000_000
 """Most entries of a vocabulary; the largest in use have a quarter of that."""
 
 
-class PlainNormalizer(Settings):
+class _NormalizerStep(Settings):
+    """What all normaliser steps share."""
+
+    switch: str | None = Field(None, description="which of the definition's `switches` decides whether it is applied")
+
+
+class PlainNormalizer(_NormalizerStep):
     """A normaliser step without options."""
 
     step: Literal["nfc", "nfd", "nfkc", "nfkd", "nmt", "lowercase", "strip-accents"]
 
 
-class ReplaceNormalizer(Settings):
+class ReplaceNormalizer(_NormalizerStep):
     """Replaces every occurrence of a string or of a regular expression (Oniguruma syntax)."""
 
     step: Literal["replace"]
@@ -42,7 +49,7 @@ class ReplaceNormalizer(Settings):
         return self
 
 
-class BertNormalizer(Settings):
+class BertNormalizer(_NormalizerStep):
     """BERT's own normaliser. With its defaults it removes marks and joiners, so every option is spelled out."""
 
     step: Literal["bert"]
@@ -128,6 +135,7 @@ class TokenizerDefinition(Settings):
     description: str = Field(description="one line for people; not part of the identity")
     algorithm: Literal["unigram", "wordpiece"]
     vocabulary_size: int = Field(ge=16, le=MAX_ENTRIES, description="entries, the five special tokens included")
+    switches: dict[str, bool] = Field({}, description="normaliser steps that can be turned on and off, by name")
     normalizer: list[NormalizerStep]
     pre_tokenizer: list[PreTokenizerStep] = Field(
         min_length=1, description="without any, training needs far more memory"
@@ -136,8 +144,44 @@ class TokenizerDefinition(Settings):
     special_tokens: SpecialTokens
     post_processor: PostProcessor
     model_max_length: int = Field(ge=8, description="tokens, special ones included")
-    keeps: list[Literal["marks", "joiners"]] = Field(description="what the normaliser promises not to lose")
-    hard_words: list[str] = Field(description="words on which the promises are checked, beside held-out text")
+    keeps: list[Literal["marks", "joiners"]] = Field(
+        description="what the normaliser promises not to lose: combining marks, joiners (U+200C, U+200D)"
+    )
+    scripts: list[str] | None = Field(
+        None, min_length=1, description="the scripts that it is meant for; the stage fails on a corpus in another one"
+    )
+    hard_words: list[str] = Field(
+        description="words to check, beside the built-in ones of each script and held-out text"
+    )
+
+    def steps(self) -> list[tuple[int, NormalizerStep]]:
+        """The normaliser steps that are on, each with its number in the file."""
+        return [
+            (number, step)
+            for number, step in enumerate(self.normalizer)
+            if step.switch is None or self.switches[step.switch]
+        ]
+
+    def switched(self, switches: Mapping[str, bool]) -> TokenizerDefinition:
+        """The definition with some of its switches set.
+
+        Raises:
+            UserError: it has no such switch; begins with the switch's name.
+        """
+        for name in switches:
+            if name not in self.switches:
+                there = f"there are {', '.join(self.switches)}" if self.switches else "it has none"
+                raise UserError(f"{name}: the definition has no switch of that name; {there}")
+        return self.model_copy(update={"switches": self.switches | dict(switches)})
+
+    @model_validator(mode="after")
+    def _switches(self) -> TokenizerDefinition:
+        named = {step.switch for step in self.normalizer if step.switch is not None}
+        if missing := sorted(named - set(self.switches)):
+            raise ValueError(f"switches: {missing[0]!r}, which a normaliser step names, is missing; say true or false")
+        if idle := sorted(set(self.switches) - named):
+            raise ValueError(f"switches: {idle[0]!r} is named by no normaliser step")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> TokenizerDefinition:

@@ -1,7 +1,6 @@
 """Stage ``tokenizer``: trains a tokenizer from a definition on the corpus, checks it and measures it.
 
-The result loads with ``AutoTokenizer.from_pretrained(folder)``. The library's trainers are not deterministic (their
-hash maps are seeded per process), so equal settings can give other vocabularies; the artifact's digest tells.
+The result loads with ``AutoTokenizer.from_pretrained(folder)``. Equal corpora and settings give equal bytes.
 """
 
 from __future__ import annotations
@@ -10,61 +9,36 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import Field, ValidationInfo, field_validator
-
-from tasks.contract import SCRATCH, Progress, Settings, Stage, StageError, UserError, absolute_path
+from tasks.contract import SCRATCH, Progress, Stage, StageError, UserError
 from tasks.corpus_text import count_characters, count_documents, read_texts
 from tasks.parts import Parts
-from tasks.tokenizer_definition import MAX_ENTRIES, check_definition_name, is_definition_path, load_definition
+from tasks.tokenizer_settings import TokenizerSettings
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tasks.tokenizer_definition import TokenizerDefinition
 
 LINE_CHARACTERS = 4096
-"""Longest piece of text a trainer sees; very long ones overflow the Unigram likelihood (tokenizers#1198)."""
+"""Longest line that is drawn or left out as a whole. Also the longest word: trainers add up its likelihood, and sums
+over much longer ones overflow (tokenizers#1198)."""
+
+BATCH_CHARACTERS = 4_000_000
+"""Text that is counted at once."""
 
 CHECKED_TEXTS = 200
-"""Held-out documents, or rather their beginnings, that the check after training looks at."""
+"""Held-out documents, or rather their beginnings, that the checks look at; evenly spread, so from every source."""
 
 CHECKED_CHARACTERS = 1000
 """Characters of each of them."""
 
-
-class TokenizerSettings(Settings):
-    """Which tokenizer to train, and on how much of the corpus."""
-
-    definition: str = Field(
-        "bengali-unigram-32k", description="name of a built-in definition (tokenizers/), or path of a .yaml file"
-    )
-    vocabulary_size: int | None = Field(
-        None, ge=16, le=MAX_ENTRIES, description="entries, special tokens included; null takes the definition's"
-    )
-    sample_characters: int | None = Field(
-        200_000_000,
-        ge=10_000,
-        description="train on about this many characters, drawn line by line from the whole corpus; null takes all",
-    )
-    seed: int = Field(0, ge=0, description="decides which lines are drawn")
-
-    @field_validator("definition")
-    @classmethod
-    def _known(cls, definition: str, info: ValidationInfo) -> str:
-        """A relative path starts at the recipe's folder, which the recipe's loader passes as context."""
-        check_definition_name(definition)
-        return absolute_path(definition, info) if is_definition_path(definition) else definition
-
-    def identity_inputs(self) -> dict[str, Any]:
-        """The definition by its content, so that editing it reruns the stage, and moving a user's file does not."""
-        name = "file" if is_definition_path(self.definition) else self.definition
-        return {"definition": name, "definition_content": load_definition(self.definition).content()}
+_Result = TypeVar("_Result")
 
 
 def run(settings: TokenizerSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
-    """Train, check and measure the tokenizer.
+    """Check the definition, train, check the result and measure it.
 
     Args:
         settings: the definition and its vocabulary's size.
@@ -73,39 +47,58 @@ def run(settings: TokenizerSettings, inputs: Mapping[str, Path], folder: Path, p
         progress: counts documents.
 
     Returns:
-        Figures on the validation split: ``tokens_per_word`` (words: between white space), ``tokens_per_byte``,
-        ``unknown_rate`` (of the tokens) and ``vocabulary_in_use`` (share of the entries that occur there); with
-        ``entries``, ``algorithm``, ``held_out_words``, ``training_characters`` and ``seconds_training``.
+        The figures of :func:`tasks.tokenizer_measuring.measure` on the validation split, under ``references`` those of
+        each reference tokenizer, and ``algorithm``, ``corpus_characters``, ``training_characters`` (fewer if a sample
+        was drawn), ``training_words`` (distinct ones), ``words_left_out`` (words of the text that hold a character
+        which the trainer keeps for itself) and ``seconds_training``.
 
     Raises:
-        UserError: a split is empty, the definition is wrong or loses what it promises to keep, or the vocabulary does
-            not fit the corpus.
-        StageError: the trained tokenizer fails another check.
+        UserError: a split is empty, the definition is wrong or loses what it promises to keep, a reference is wrong,
+            or the vocabulary does not fit the corpus.
+        StageError: the trained tokenizer fails another check, or there is too little memory.
     """
-    from tasks.tokenizer_building import save_tokenizer
+    from tokenizers import Tokenizer
+
     from tasks.tokenizer_check import check_tokenizer
+    from tasks.tokenizer_measuring import load_references, measure
 
     corpus = inputs["corpus"]
-    definition = load_definition(settings.definition)
+    definition = settings.loaded()
     vocabulary_size = settings.vocabulary_size or definition.vocabulary_size
     for split in ("train", "validation"):
         if count_documents(corpus, split) == 0:
             raise UserError(f"tokenizer: the corpus' {split} split holds no document")
+    references = load_references(settings.references)
 
     parts = Parts(folder)
     trained = folder / SCRATCH / "trained"
     facts = parts.finished().get("tokenizer")
     if facts is None:
-        tokenizer, facts = _train(settings, definition, vocabulary_size, corpus, progress)
         built = folder / SCRATCH / "building"
-        save_tokenizer(tokenizer, definition, built)
-        held_out = [text[:CHECKED_CHARACTERS] for text in _first(CHECKED_TEXTS, read_texts(corpus, "validation"))]
-        check_tokenizer(built, definition, vocabulary_size, held_out)
+        shutil.rmtree(built, ignore_errors=True)
+        sample = held_out_sample(corpus)
+        facts = _train(settings, definition, vocabulary_size, corpus, sample, built, progress)
+        check_tokenizer(built, definition, vocabulary_size, sample, settings.max_unknown_rate)
         parts.finish("tokenizer", built, trained, **facts)
-    figures = _measure(trained / "tokenizer.json", definition.special_tokens.unk.id, corpus, progress)
+    figures = measure(
+        Tokenizer.from_file(str(trained / "tokenizer.json")), corpus, progress, "measuring on held-out text"
+    )
+    compared = {}
+    for name, reference in references.items():
+        try:
+            compared[name] = measure(reference, corpus, progress, f"measuring {name}")
+        except UserError as error:
+            raise UserError(f"tokenizer.references: {name}: {error}") from None
     for path in sorted(trained.iterdir()):
         shutil.copyfile(path, folder / path.name)
-    return {"algorithm": definition.algorithm, **figures, **facts}
+    return {"algorithm": definition.algorithm, **figures, "references": compared, **facts}
+
+
+def held_out_sample(corpus: Path) -> list[str]:
+    """The beginnings of ``CHECKED_TEXTS`` documents of the validation split, or of all if it has fewer."""
+    step = max(1, count_documents(corpus, "validation") // CHECKED_TEXTS)
+    texts = (text for batch in read_texts(corpus, "validation") for text in batch)
+    return [text[:CHECKED_CHARACTERS] for number, text in enumerate(texts) if number % step == 0][:CHECKED_TEXTS]
 
 
 def training_lines(texts: Iterable[str]) -> Iterator[str]:
@@ -132,110 +125,103 @@ def sample_lines(lines: Iterable[str], share: float, limit: int, seed: int) -> I
             yield line
 
 
-def _train(
-    settings: TokenizerSettings, definition: Any, vocabulary_size: int, corpus: Path, progress: Progress
-) -> tuple[Tokenizer, dict[str, Any]]:
-    """The trained tokenizer, with ``training_characters`` and ``seconds_training``."""
-    from tasks.tokenizer_building import build_tokenizer, build_trainer
-
-    documents = count_documents(corpus, "train")
-    share, limit = 1.0, None
-    if settings.sample_characters is not None:
-        total = count_characters(corpus, "train")
-        if total > settings.sample_characters:
-            share, limit = settings.sample_characters / total, settings.sample_characters
-
-    seen = {"documents": 0, "characters": 0}
-
-    def read() -> Iterator[str]:
-        for batch in read_texts(corpus, "train"):
-            yield from batch
-            seen["documents"] += len(batch)
-
-    def batches() -> Iterator[list[str]]:
-        lines = training_lines(read())
-        if limit is not None:
-            lines = sample_lines(lines, share, limit, settings.seed)
-        batch: list[str] = []
-        for line in lines:
-            batch.append(line)
-            seen["characters"] += len(line)
-            if len(batch) == 1000:
-                yield batch
-                batch = []
+def batches_of(lines: Iterable[str], limit: int) -> Iterator[list[str]]:
+    """Lists of lines with about ``limit`` characters each."""
+    batch: list[str] = []
+    characters = 0
+    for line in lines:
+        batch.append(line)
+        characters += len(line)
+        if characters >= limit:
+            yield batch
+            batch, characters = [], 0
+    if batch:
         yield batch
-        seen["documents"] = documents
+
+
+def _train(
+    settings: TokenizerSettings,
+    definition: TokenizerDefinition,
+    vocabulary_size: int,
+    corpus: Path,
+    sample: list[str],
+    built: Path,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Train a tokenizer and save it in ``built``; returns what was trained on, and how long it took."""
+    from tasks.tokenizer_building import build_tokenizer, save_tokenizer, set_vocabulary
+    from tasks.tokenizer_fitting import fit_vocabulary
+    from tasks.tokenizer_promises import check_promises
+    from tasks.tokenizer_words import Words, count_words
 
     try:
         tokenizer = build_tokenizer(definition)
+        check_promises(definition, sample)
     except UserError as error:
         raise UserError(f"tokenizer.definition: {settings.definition}: {error}") from None
-    trainer = build_trainer(definition, vocabulary_size)
     begin = time.monotonic()
-    # In a thread of its own: the library does not return for minutes, and Ctrl-C and the progress should not wait.
-    failure: list[BaseException] = []
+    documents = count_documents(corpus, "train")
+    total = count_characters(corpus, "train")
+    limit = settings.sample_characters
+    seen = 0
 
-    def train() -> None:
-        try:
-            tokenizer.train_from_iterator(batches(), trainer)
-        except BaseException as error:  # the library's panics are no Exception
-            failure.append(error)
+    def lines() -> Iterator[str]:
+        nonlocal seen
+        for batch in read_texts(corpus, "train"):
+            yield from training_lines(batch)
+            seen += len(batch)
 
-    thread = threading.Thread(target=train, name="tokenizer training", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.5)
-        reading = seen["documents"] < documents
-        note = "reading" if reading else f"fitting {vocabulary_size} entries, {time.monotonic() - begin:.0f} s"
-        progress(seen["documents"], documents, unit="documents", note=note)
-    if failure:
-        reason = " ".join(str(failure[0]).split())
-        kind = UserError if "vocabulary is not large enough" in reason else StageError
-        raise kind(f"training with tokenizer.vocabulary_size: {vocabulary_size} failed: {reason}") from failure[0]
-    if seen["characters"] == 0:
+    drawn = lines() if limit is None or total <= limit else sample_lines(lines(), limit / total, limit, settings.seed)
+    words: Words = _followed(
+        lambda: count_words(batches_of(drawn, BATCH_CHARACTERS), tokenizer),
+        lambda: progress(seen, documents, unit="documents", note="counting words"),
+    )
+    if not words.texts:
         raise UserError("tokenizer: the corpus' train split holds only white space")
-    seconds = time.monotonic() - begin
-    return tokenizer, {"training_characters": seen["characters"], "seconds_training": round(seconds, 2)}
-
-
-def _measure(file: Path, unk_id: int, corpus: Path, progress: Progress) -> dict[str, Any]:
-    """The figures on the validation split."""
-    import numpy as np
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(file))
-    entries = tokenizer.get_vocab_size()
-    counts = np.zeros(entries, dtype=np.int64)
-    words = size = done = 0
-    documents = count_documents(corpus, "validation")
-    for texts in read_texts(corpus, "validation"):
-        for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
-            counts += np.bincount(encoding.ids, minlength=entries)
-        words += sum(len(text.split()) for text in texts)
-        size += sum(len(text.encode()) for text in texts)
-        done += len(texts)
-        progress(done, documents, unit="documents", note="measuring on held-out text")
-    tokens = int(counts.sum())
-    if not words or not tokens:
-        raise UserError("tokenizer: the corpus' validation split holds no words to measure on")
+    scratch = built.with_name("fitting")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    note = f"fitting {vocabulary_size} entries to {len(words.texts)} distinct words"
+    model, left_out = _followed(
+        lambda: fit_vocabulary(words, definition, vocabulary_size, scratch),
+        lambda: progress(documents, documents, unit="documents", note=f"{note}, {time.monotonic() - begin:.0f} s"),
+    )
+    set_vocabulary(tokenizer, model, definition)
+    save_tokenizer(tokenizer, definition, built)
     return {
-        "entries": entries,
-        "tokens_per_word": tokens / words,
-        "tokens_per_byte": tokens / size,
-        "unknown_rate": int(counts[unk_id]) / tokens,
-        "vocabulary_in_use": int((counts > 0).sum()) / entries,
-        "held_out_words": words,
+        "corpus_characters": total,
+        "training_characters": words.characters,
+        "training_words": len(words.texts),
+        "words_left_out": left_out,
+        "seconds_training": round(time.monotonic() - begin, 2),
     }
 
 
-def _first(number: int, batches: Iterable[list[str]]) -> list[str]:
-    """The first texts of a stream of batches."""
-    texts: list[str] = []
-    for batch in batches:
-        texts += batch
-        if len(texts) >= number:
-            break
-    return texts[:number]
+def _followed(work: Callable[[], _Result], tell: Callable[[], None]) -> _Result:
+    """Do some work in a thread of its own, and tell how far it is meanwhile.
+
+    The trainers do not return for minutes, and Ctrl-C and the progress should not wait for them.
+    """
+    results: list[_Result] = []
+    failures: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # the library's panics are no Exception
+            failures.append(error)
+
+    thread = threading.Thread(target=do, name="tokenizer training", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.5)
+        tell()
+    if not failures:
+        return results[0]
+    if isinstance(failures[0], UserError | StageError):
+        raise failures[0]
+    reason = " ".join(str(failures[0]).split())
+    raise StageError(f"tokenizer training failed: {reason or type(failures[0]).__name__}") from failures[0]
 
 
-STAGE = Stage("tokenizer", version=1, settings=TokenizerSettings, run=run)
+STAGE = Stage("tokenizer", version=2, settings=TokenizerSettings, run=run)

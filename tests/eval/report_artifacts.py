@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -17,7 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from eval.report import ReportSettings, run
-from eval.results import Comparison, ModelResult, PublishedScore, Results, SeedScore, TaskResult
+from eval.results import (
+    Comparison,
+    Interval,
+    MissingSeed,
+    ModelResult,
+    PublishedScore,
+    Results,
+    SeedScore,
+    TaskResult,
+)
+from eval.summary import summarise
+from eval.uncertainty import welch_p
 from tasks.contract import no_progress
 from tasks.record import Input, Record, digest_of, outputs_of
 
@@ -35,7 +45,15 @@ NCC_SCORES = {
 }
 
 
-def task_result(task: str, kind: str, scores: dict[str, list[float]], **more: Any) -> TaskResult:
+def task_result(
+    task: str,
+    kind: str,
+    scores: dict[str, list[float]],
+    *,
+    missing: dict[str, list[MissingSeed]] | None = None,
+    **more: Any,
+) -> TaskResult:
+    missing = missing or {}
     models = []
     for model, values in scores.items():
         seeds = tuple(
@@ -48,20 +66,38 @@ def task_result(task: str, kind: str, scores: dict[str, list[float]], **more: An
             )
             for seed, score in enumerate(values)
         )
-        std = statistics.stdev(values) if len(values) > 1 else None
-        models.append(ModelResult(model=model, seeds=seeds, n=len(values), mean=statistics.mean(values), std=std))
-    comparison = None
+        sound = [value for value in values if value >= 0.2]
+        models.append(
+            ModelResult(
+                **summarise(values).model_dump(),
+                model=model,
+                seeds=seeds,
+                missing=tuple(missing.get(model, ())),
+                item_interval=Interval(low=min(values) - 0.02, high=max(values) + 0.02),
+                without_degenerate=summarise(sound) if len(sound) < len(values) else None,
+            )
+        )
+    comparisons = ()
     if len(models) > 1:
         difference = models[0].mean - models[1].mean
-        stds = [model.std for model in models if model.std is not None]
-        larger = max(stds) if stds else None
-        comparison = Comparison(
-            model=models[0].model,
-            baseline=models[1].model,
-            difference=difference,
-            larger_std=larger,
-            helps=None if larger is None else difference > 2 * larger,
-            sentence=f"The difference on {task} is {100 * difference:.2f} points.",
+        p_seeds = welch_p(*list(scores.values())[:2])
+        outcome = (
+            "unknown" if p_seeds is None else "same" if p_seeds > 0.05 else "better" if difference > 0 else "worse"
+        )
+        comparisons = (
+            Comparison(
+                model=models[0].model,
+                baseline=models[1].model,
+                difference=difference,
+                interval=Interval(low=difference - 0.02, high=difference + 0.02),
+                paired_seeds=min(model.n for model in models),
+                p_items=0.00001,
+                p_seeds=p_seeds,
+                p=p_seeds,
+                p_corrected=p_seeds,
+                outcome=outcome,
+                sentence=f"The difference on {task} is {100 * difference:.2f} points.",
+            ),
         )
     facts: dict[str, Any] = {
         "metric": "entity F1" if kind == "ner" else "accuracy",
@@ -80,7 +116,7 @@ def task_result(task: str, kind: str, scores: dict[str, list[float]], **more: An
         ),
         "published_comparable": False,
     }
-    return TaskResult(task=task, kind=kind, models=tuple(models), comparison=comparison, **{**facts, **more})
+    return TaskResult(task=task, kind=kind, models=tuple(models), comparisons=comparisons, **{**facts, **more})
 
 
 def both_tasks() -> Results:

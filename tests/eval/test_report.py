@@ -16,7 +16,7 @@ from eval.rendering import in_markdown, linked
 from eval.report import STAGE, collect, render
 from eval.report_schema import Report
 from eval.report_wording import verdict
-from eval.results import Results
+from eval.results import MissingSeed, Results
 from tasks.contract import StageError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -110,8 +110,44 @@ def test_one_run_has_no_plus_minus(tmp_path: Path) -> None:
         assert "±" not in table
         assert "sample std" not in table
         assert "sample standard deviation" not in text
-    assert "too few to say" in json.loads(report)["verdict"]
+    assert "Too few runs to say" in json.loads(report)["verdict"]
     assert [caution["kind"] for caution in json.loads(report)["cautions"]].count("one seed") == 1
+
+
+def test_intervals_and_comparisons_are_shown_with_what_they_mean(usual: tuple[str, str, str]) -> None:
+    _, markdown, html = usual
+    scores = next(table for table in markdown_tables(markdown) if "each seed's score" in table[0][-1])
+    titles = [cell.strip() for cell in scores[0]]
+    cells = dict(zip(titles, (cell.strip() for cell in scores[2]), strict=True))
+    # t(0.975; 4) = 2.776 times 0.0047, over sqrt(5), around 0.7458
+    assert cells["other seeds, 95 %"] == "74.00 to 75.16"
+    assert cells["other test items, 95 %"] == "71.91 to 77.18"
+    comparisons = next(table for table in markdown_tables(markdown) if "p, corrected" in table[0][-2])
+    assert [cell.strip() for cell in comparisons[2]] == [
+        *("pretrained against random", "13.36", "11.36 to 15.36", *["&lt; 0.001"] * 3, "more"),
+    ]
+    text = Page(html).text
+    assert "Other seeds could give 74.00 to 75.16; other test items could give 71.91 to 77.18." in text
+    assert "pretrained against random" in text
+    for shown in (text, markdown):
+        assert "That no difference is shown does not say that there is none." in shown
+
+
+def test_degenerate_and_missing_runs_are_shown(tmp_path: Path) -> None:
+    scores = {"pretrained": [0.88, 0.87, 0.89], "random": [0.79, 0.1667, 0.80]}
+    failed = {"pretrained": [MissingSeed(seed=7, reason="OutOfMemoryError: | 3 GiB")]}
+    task = task_result("soham-ncc", "classification", scores, missing=failed)
+    report, markdown, html = report_in(tmp_path, results=Results(tasks=(task,)))
+    text = Page(html).text
+    without = "79.50 ± 0.71 (n = 2)"
+    assert f"Without runs that learnt nothing: {without}." in text
+    assert f"| random, without runs that learnt nothing | {without} |" in markdown
+    assert "seed 7: missing OutOfMemoryError: | 3 GiB" in text
+    assert "| 3/4 |" in markdown
+    important = [caution for caution in json.loads(report)["cautions"] if caution["important"]]
+    assert [caution["kind"] for caution in important] == ["missing run"]
+    assert "The mean is over 3 of 4 declared seeds" in important[0]["text"]
+    assert important[0]["text"] in text[: text.index("Scores")]
 
 
 def test_what_users_wrote_is_escaped(tmp_path: Path) -> None:
@@ -130,7 +166,7 @@ def test_markdown_tables_are_well_formed(tmp_path: Path) -> None:
     metrics = {"corpus": {"sources": {"a|b\nc": {"documents": 1, "characters": 2, "empty_dropped": 0}}}}
     markdown = report_in(tmp_path, metrics=metrics)[1]
     tables = markdown_tables(markdown)
-    assert len(tables) == 11
+    assert len(tables) == 13
     for table in tables:
         assert len({len(row) for row in table}) == 1
         assert all(re.fullmatch(r" (:---|---:) ", cell) for cell in table[1])
@@ -141,6 +177,20 @@ def test_rendering_the_stored_report_gives_the_stored_bytes(usual: tuple[str, st
     report, markdown, html = usual
     assert render(report) == (markdown, html)
     assert "NaN" not in report
+
+
+def test_reference_tokenizers_stand_beside_the_tokenizer(tmp_path: Path) -> None:
+    card = {"entries": 32000, "tokens_per_word": 1.804, "tokens_per_byte": 0.0941, "unknown_rate": 0.00123}
+    card |= {"vocabulary_in_use": 0.5, "held_out_words": 7}
+    metrics = {"tokenizer": {"references": {"sahaj|BERT <2021>": card}}}
+    report, markdown, html = report_in(tmp_path, metrics=metrics)
+    assert json.loads(report)["tokenizer"]["references"]["sahaj|BERT <2021>"]["tokens_per_word"] == 1.804
+    text = Page(html).text
+    table = text[text.index("Tokenizer, measured") : text.index("Packing: blocks")]
+    for figure in ("this tokenizer", "sahaj|BERT <2021>", "1.712", "1.804", "0.0941", "0.12"):
+        assert figure in table
+    line = next(line for line in markdown.splitlines() if "tokens per word" in line)
+    assert line.index("1.712") < line.index("1.804") < line.index("1 would be")
 
 
 def test_plateau_is_said_at_the_top_and_at_the_curve(tmp_path: Path) -> None:
@@ -170,28 +220,44 @@ def test_cautions_follow_from_the_figures(tmp_path: Path) -> None:
         "dirty git tree",
     ]
     texts = " ".join(caution["text"] for caution in report["cautions"])
-    for text in ["with 3 runs", "± 2.48 times", "12,000 tokens of the train split (0.25 %)", "1.23 %", "200 items"]:
+    for text in ["with 3 runs", "12,000 tokens of the train split (0.25 %)", "1.23 %", "200 items"]:
         assert text in texts
 
 
 @pytest.mark.parametrize(
     ("ner", "ncc", "opening"),
     [
-        ({"a": [0.8, 0.81], "b": [0.5, 0.51]}, {"a": [0.9, 0.91], "b": [0.7, 0.71]}, "Pretraining helps:"),
         (
-            {"a": [0.8, 0.81], "b": [0.5, 0.51]},
-            {"a": [0.7, 0.8], "b": [0.7, 0.71]},
+            {"pretrained": [0.8, 0.81], "random": [0.5, 0.51]},
+            {"pretrained": [0.9, 0.91], "random": [0.7, 0.71]},
+            "Pretraining helps:",
+        ),
+        (
+            {"pretrained": [0.8, 0.81], "random": [0.5, 0.51]},
+            {"pretrained": [0.7, 0.8], "random": [0.7, 0.71]},
             "Pretraining clearly helps on some tasks",
         ),
         (
-            {"a": [0.8, 0.81], "b": [0.5, 0.51]},
-            {"a": [0.5, 0.51], "b": [0.7, 0.71]},
+            {"pretrained": [0.8, 0.81], "random": [0.5, 0.51]},
+            {"pretrained": [0.5, 0.51], "random": [0.7, 0.71]},
             "Pretraining helps on some tasks and makes others worse",
         ),
-        ({"a": [0.5, 0.51], "b": [0.5, 0.52]}, {"a": [0.7, 0.8], "b": [0.7, 0.71]}, "No clear benefit"),
-        ({"a": [0.5, 0.51], "b": [0.8, 0.81]}, {"a": [0.7, 0.8], "b": [0.7, 0.71]}, "Pretraining does not help, and"),
-        ({"a": [0.8], "b": [0.5]}, {"a": [0.9], "b": [0.7]}, "One run per model is too few"),
-        ({"a": [0.8, 0.81]}, {"a": [0.9, 0.91]}, "No model without pretraining was measured"),
+        (
+            {"pretrained": [0.5, 0.51], "random": [0.5, 0.52]},
+            {"pretrained": [0.7, 0.8], "random": [0.7, 0.71]},
+            "No clear benefit",
+        ),
+        (
+            {"pretrained": [0.5, 0.51], "random": [0.8, 0.81]},
+            {"pretrained": [0.7, 0.8], "random": [0.7, 0.71]},
+            "Pretraining does not help, and",
+        ),
+        (
+            {"pretrained": [0.8], "random": [0.5]},
+            {"pretrained": [0.9], "random": [0.7]},
+            "Too few runs to say whether pretraining helps",
+        ),
+        ({"pretrained": [0.8, 0.81]}, {"pretrained": [0.9, 0.91]}, "No model without pretraining was measured"),
     ],
 )
 def test_verdict(ner: dict[str, list[float]], ncc: dict[str, list[float]], opening: str) -> None:

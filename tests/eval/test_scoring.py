@@ -4,9 +4,7 @@ import sklearn.metrics
 from seqeval.scheme import IOB2
 
 from eval.published import published_tables
-from eval.results import SeedScore
 from eval.scoring import entity_f1, find_flags, majority_score, score_classification, score_ner
-from eval.summary import compare, summarise
 
 
 def test_ner_scores_of_a_hand_computed_case():
@@ -69,42 +67,6 @@ def test_flags():
     assert find_flags("classification", list("aa"), 0.5, 0.5, False) == ["one class only", "at or below majority"]
     assert find_flags("ner", [["O", "O"]], 0.0, 0.0, True) == ["loss not a number", "one class only", "F1 near 0"]
     assert find_flags("ner", [["O", "B-X"]], 0.005, 0.0, False) == ["F1 near 0"]
-
-
-def model(name: str, *scores: float):
-    return summarise(
-        name,
-        [
-            SeedScore(seed=seed, score=score, validation_score=score, best_epoch=1)
-            for seed, score in enumerate(scores, start=1)
-        ],
-    )
-
-
-def test_mean_and_sample_std():
-    summary = model("pretrained", 0.2, 0.4, 0.9)
-    assert summary.mean == pytest.approx(0.5)
-    assert summary.std == pytest.approx(((0.09 + 0.01 + 0.16) / 2) ** 0.5)
-    assert summary.n == 3
-    assert model("pretrained", 0.4).std is None
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "helps", "says"),
-    [
-        ((0.8, 0.9), (0.5, 0.52), True, "is 34.0 points above random initialisation in mean accuracy, more than"),
-        ((0.8, 0.9), (0.75, 0.76), False, "no difference shown"),
-        ((0.5, 0.5), (0.5, 0.5), False, "no difference shown"),
-        ((0.5, 0.52), (0.8, 0.9), False, "34.0 points below random initialisation"),
-        ((0.5, 0.52), (0.8, 0.9), False, "pretraining hurts here"),
-        ((0.9,), (0.5,), None, "one seed shows no spread"),
-    ],
-)
-def test_comparison(ours, theirs, helps, says):
-    comparison = compare("ncc", "accuracy", model("pretrained", *ours), model("random", *theirs))
-    assert comparison.helps is helps
-    assert says in comparison.sentence
-    assert comparison.difference == pytest.approx(sum(ours) / len(ours) - sum(theirs) / len(theirs))
 
 
 def test_published_figures():

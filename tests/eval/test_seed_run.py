@@ -228,6 +228,8 @@ def test_gathering(runs, evaluation, tmp_path):
     assert ner.models[1].mean == pytest.approx(sum(scores) / 2)
     assert metrics["tasks"]["ner"]["random"]["mean"] == ner.models[1].mean
     assert ner.comparison.difference == pytest.approx(ner.models[0].mean - ner.models[1].mean)
+    counts = ner.models[1].item_interval
+    assert 0 <= counts.low <= ner.models[1].mean <= counts.high <= 1
     assert len(ner.published) == 4
     assert not ner.published_comparable
     assert ncc.published == ()
@@ -249,16 +251,40 @@ def test_gathering_refuses_a_missing_run_and_other_data(runs, evaluation, tmp_pa
     other = json.loads((inputs["random/ner/2"] / "scores.json").read_text(encoding="utf-8"))
     other["data"]["sha256"] = "0"
     (tmp_path / "scores.json").write_text(json.dumps(other), encoding="utf-8")
+    predictions = (inputs["random/ner/2"] / "predictions.jsonl").read_bytes()
+    (tmp_path / "predictions.jsonl").write_bytes(predictions)
     with pytest.raises(StageError, match="not made on the same data"):
         EVALUATE.run(settings, inputs | {"random/ner/2": tmp_path}, tmp_path, no_progress)
+
+
+def test_a_run_that_failed_is_missing_and_named(runs, evaluation, tmp_path):
+    failed = {"random/ner/2": "OutOfMemoryError: 3 GiB"}
+    settings = gathering_settings(evaluation).model_copy(update={"missing": failed})
+    inputs = {key: folder for key, (folder, _) in runs.items() if key not in failed}
+    metrics = EVALUATE.run(settings, inputs, tmp_path, no_progress)
+    ner, ncc = Results.model_validate_json((tmp_path / "results.json").read_text(encoding="utf-8")).tasks
+    random_twin = ner.models[1]
+    assert (random_twin.n, random_twin.declared, random_twin.std) == (1, 2, None)
+    assert [(one.seed, one.reason) for one in random_twin.missing] == [(2, "OutOfMemoryError: 3 GiB")]
+    assert ner.comparison.outcome == "unknown"
+    assert ncc.comparison.outcome == "same"
+    assert (metrics["missing"], metrics["seed_runs"]) == (1, 7)
+    with (tmp_path / "results.csv").open(encoding="utf-8") as file:
+        (row,) = (row for row in csv.DictReader(file) if row["flags"])
+    assert (row["model"], row["task"], row["seed"], row["score"]) == ("random", "ner", "2", "")
+    assert row["flags"] == "missing: OutOfMemoryError: 3 GiB"
+    all_failed = settings.model_copy(update={"missing": {**failed, "random/ner/1": "crashed"}})
+    del inputs["random/ner/1"]
+    with pytest.raises(StageError, match="ner: all seed runs of random failed, seed 1 with: crashed"):
+        EVALUATE.run(all_failed, inputs, tmp_path, no_progress)
 
 
 def test_one_model_alone_has_no_comparison(runs, tmp_path):
     settings = GatheringSettings(models=("random",), seeds=(1,), tasks={"ncc": {"kind": "classification"}})
     EVALUATE.run(settings, {"random/ncc/1": runs["random/ncc/1"][0]}, tmp_path, no_progress)
     (task,) = Results.model_validate_json((tmp_path / "results.json").read_text(encoding="utf-8")).tasks
-    assert task.comparison is None
-    assert task.models[0].std is None
+    assert task.comparisons == ()
+    assert (task.models[0].std, task.models[0].interval) == (None, None)
 
 
 def test_alignment_first_token_empty_and_truncated_words(tokenizer):

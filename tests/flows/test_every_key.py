@@ -55,10 +55,20 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         ]
     if key == "tokenizer.definition":
         return [f"{key}={'bert-wordpiece-32k' if value != 'bert-wordpiece-32k' else 'template'}"]
+    if key == "tokenizer.references":
+        return [f"{key}={json.dumps([{'name': 'other', 'file': str(folder / 'other.txt')}])}"]
     if key == "pretraining.optimizer" and value == "lamb":
         return [f"{key}=adamw", "pretraining.lamb_clamp=10000"]
     if key == "pretraining.lamb_clamp":
         return [f"{key}=5000.0", "pretraining.optimizer=lamb"]
+    if key == "corpus.drop_duplicates":
+        return [f"{key}={json.dumps(not value)}", "corpus.near_duplicates=null"]
+    if key in {"corpus.script", "corpus.near_duplicates", "corpus.decontamination"} and value is None:
+        return [f"{key}={'{names: [Bengali]}' if key == 'corpus.script' else '{}'}", "corpus.drop_duplicates=true"]
+    if key == "corpus.script.names":
+        return [f"{key}=[Latin]"]
+    if key.endswith(".scheduler"):
+        return [f"{key}=tcp://127.0.0.1:8786"]
     if key == "pretraining.engine" and recipe.pretraining.probe is not None:
         return [f"{key}=collaborative", "pretraining.probe=null"]
     if key == "pretraining.probe.task":
@@ -210,7 +220,7 @@ def stubbed(recipe: Recipe) -> list[Node]:
 
 
 def group_of(name: str) -> str:
-    return "evaluate" if name.startswith("seed-run/") else name
+    return "evaluate" if name.startswith("seed-run/") else "corpus" if name == "test-texts" else name
 
 
 def plan_and_run(recipe: Recipe, store: Store) -> tuple[dict[str, str], dict[str, str], list[Path]]:

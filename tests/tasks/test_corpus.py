@@ -9,7 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.contract import SCRATCH, UserError, no_progress
-from tasks.corpus import STAGE, CorpusSettings, check
+from tasks.corpus import STAGE, CorpusSettings, NearDuplicateSettings, check
+from tasks.corpus_account import COUNTED
+from tasks.corpus_cleaning import analyse
 
 HUB_REVISION = "0123456789abcdef0123456789abcdef01234567"
 REAL = Path(__file__).parents[2].parent / "shared/data/corpus/bn"
@@ -46,6 +48,15 @@ def run(chosen, folder):
         for split in ("train", "validation")
     }
     return metrics, rows
+
+
+def lines_of(folder):
+    with gzip.open(folder / "logs/left-out.jsonl.gz", "rt") as file:
+        return [json.loads(line) for line in file]
+
+
+def counts(**others):
+    return {"documents": 0, "characters": 0} | dict.fromkeys(COUNTED.values(), 0) | others
 
 
 def all_texts(rows):
@@ -106,7 +117,7 @@ class TestFormats:
         _, rows = run(settings(files(tmp_path / "dump.2024", format="jsonl")), tmp_path / "out")
         assert len(all_texts(rows)) == 3
 
-    def test_hub_layout_is_streamed(self, tmp_path):
+    def test_hub_layout_is_streamed_or_downloaded_first(self, tmp_path, monkeypatch):
         import pyarrow
         import pyarrow.parquet
 
@@ -127,6 +138,10 @@ class TestFormats:
         _, rows = run(settings(source | {"config": "20231101.bn"}), tmp_path / "out")
         assert sorted(all_texts(rows)) == texts(4, "বাংলা")
         assert {row["source"] for row in rows["train"]} == {"wiki"}
+        monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+        _, downloaded = run(settings(source | {"config": "20231101.bn", "streaming": False}), tmp_path / "plain")
+        assert downloaded == rows
         _, rows = run(settings(source | {"parquet_files": "20231101.en/*.parquet"}), tmp_path / "glob")
         assert sorted(all_texts(rows)) == texts(4, "English")
         field = source | {"config": "20231101.bn", "text_field": "body"}
@@ -146,8 +161,8 @@ class TestCleaning:
         metrics, rows = run(chosen, tmp_path / "out")
         assert sorted(all_texts(rows)) == ["ক", "খ", "গ"]
         assert metrics["sources"] == {
-            "a": {"documents": 2, "characters": 2, "empty_dropped": 2, "duplicates_dropped": 1},
-            "b": {"documents": 1, "characters": 1, "empty_dropped": 0, "duplicates_dropped": 1},
+            "a": counts(documents=2, characters=2, empty_dropped=2, duplicates_dropped=1),
+            "b": counts(documents=1, characters=1, duplicates_dropped=1),
         }
         assert (metrics["documents"], metrics["characters"], metrics["bytes"]) == (3, 3, 9)
         assert {row["id"]: row["text"] for split in rows.values() for row in split} == {
@@ -165,6 +180,113 @@ class TestCleaning:
         path = write_jsonl(tmp_path / "a.jsonl", texts(50))
         metrics, rows = run(settings(files(path), limit_documents=20), tmp_path / "out")
         assert metrics["documents"] == len(all_texts(rows)) == 20
+
+
+class TestLeftOut:
+    """Every kind of document that is left out, in the record and in the file beside it."""
+
+    def test_each_is_counted_and_named(self, tmp_path):
+        long = " ".join(f"শব্দ{number}" for number in range(40))
+        path = tmp_path / "a.jsonl"
+        write_jsonl(
+            path,
+            [
+                long,
+                "",
+                "only Latin letters here",
+                f"{long} শেষ",
+                long,
+                "এক দুই তিন চার পাঁচ ছয় সাত আট নয়",
+                "অন্য কথা",
+            ],
+        )
+        path.write_text(path.read_text() + '{"text": \n')
+        (tmp_path / "tests").mkdir()
+        write_jsonl(tmp_path / "tests/test.jsonl", ["শূন্য এক দুই তিন চার পাঁচ ছয় সাত আট", "ছোট"])
+        chosen = settings(
+            files(path, name="a"),
+            on_error="skip",
+            script={"names": ["Bengali"]},
+            decontamination={"words": 8},
+            near_duplicates={},
+        )
+        folder = tmp_path / "out"
+        metrics = STAGE.run(chosen, {"test-texts": tmp_path / "tests"}, folder, no_progress)
+        problem = f"{path}:8: not JSON (Expecting value at column 1)"
+        assert metrics["sources"] == {
+            "a": counts(
+                documents=2,
+                characters=len(long) + len("অন্য কথা"),
+                unreadable_skipped=1,
+                empty_dropped=1,
+                script_dropped=1,
+                overlap_dropped=1,
+                duplicates_dropped=1,
+                near_duplicates_dropped=1,
+            )
+        }
+        assert [line.partition(";")[0] for line in metrics["unreadable"]] == [problem]
+        assert metrics["test_texts"] == {"compared": 1, "too_short": 1}
+        left_out = lines_of(folder)
+        (near,) = (line for line in left_out if line["fault"] == "near_duplicates")
+        assert near.pop("similarity") >= 0.8
+        assert left_out == [
+            {"id": "a-1", "fault": "empty"},
+            {"id": "a-2", "fault": "script", "share": 0.0, "begins": "only Latin letters here"},
+            {"id": "a-3", "fault": "near_duplicates", "of": "a-0", "begins": f"{long} শেষ"[:200]},
+            {"id": "a-4", "fault": "duplicates", "of": "a-0", "begins": long[:200]},
+            {
+                "id": "a-5",
+                "fault": "overlap",
+                "run": "এক দুই তিন চার পাঁচ ছয় সাত আট".replace("\u09df", "\u09af\u09bc"),
+                "begins": "এক দুই তিন চার পাঁচ ছয় সাত আট নয়",
+            },
+            {"id": "a-7", "fault": "unreadable", "problem": metrics["unreadable"][0]},
+        ]
+        assert left_out == sorted(left_out, key=lambda line: line["id"])
+
+    def test_nothing_else_is_left_out(self, tmp_path):
+        # Real sentences that only look alike: a changed number is another document, and so is a short prefix.
+        path = write_jsonl(tmp_path / "a.jsonl", [f"{text} {number}" for number, text in enumerate(texts(200, "বাক্য"))])
+        metrics, rows = run(settings(files(path), near_duplicates={}), tmp_path / "out")
+        assert metrics["documents"] == len(all_texts(rows)) == 200
+
+    def test_the_record_lists_the_first_unreadable_ones_and_the_file_all(self, tmp_path):
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"text": "ক"}\n{"text": "খ"}\n' + "{\n" * 50)
+        metrics, _ = run(settings(files(path, name="a"), on_error="skip"), tmp_path / "out")
+        assert metrics["sources"]["a"]["unreadable_skipped"] == 50
+        assert [line.partition(": ")[0] for line in metrics["unreadable"]] == [f"{path}:{3 + n}" for n in range(20)]
+        assert [line["id"] for line in lines_of(tmp_path / "out")] == [f"a-{2 + n}" for n in range(50)]
+
+    def test_raise_names_the_first_one_even_if_a_later_piece_was_read(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tasks.corpus_reading.PIECE_DOCUMENTS", 2)
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"text": "ক"}\n' * 7 + "{\n" * 3)
+        fails(settings(files(path)), tmp_path / "out", says=[f"{path}:8: not JSON"])
+
+    def test_what_is_behind_the_limit_is_not_missed(self, tmp_path):
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"text": "ক"}\n{"text": "খ"}\n' + "{\n")
+        metrics, _ = run(settings(files(path), limit_documents=2), tmp_path / "out")
+        assert metrics["documents"] == 2
+
+    def test_too_few_are_left(self, tmp_path):
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"text": "a"}\n{"text": "a"}\n{"body": "b"}\n')
+        chosen = settings(files(path), on_error="skip")
+        says = ["1 documents with text, 1 left out (unreadable_skipped), 1 left out (duplicates_dropped)", "'text'"]
+        fails(chosen, tmp_path / "out", says=says)
+
+    def test_the_limit_of_a_document(self, tmp_path):
+        path = tmp_path / "a.txt"
+        path.write_bytes(b"x" * 1_500_000 + b"\n\nshort\n\nother\n")
+        chosen = settings(files(path, documents="blank-line"), max_document_mb=1)
+        fails(chosen, tmp_path / "out", says=[f"{path}:1: 1.5 MB", "corpus.max_document_mb"])
+        _, rows = run(chosen.model_copy(update={"on_error": "skip"}), tmp_path / "skip")
+        assert sorted(all_texts(rows)) == ["other", "short"]
+        _, rows = run(chosen.model_copy(update={"max_document_mb": 2}), tmp_path / "raised")
+        assert sorted(map(len, all_texts(rows))) == [5, 5, 1_500_000]
 
 
 class TestSplitsAndShards:
@@ -191,7 +313,7 @@ class TestSplitsAndShards:
     def test_long_documents_make_several_row_groups_and_lose_nothing(self, tmp_path, monkeypatch):
         import pyarrow.parquet
 
-        monkeypatch.setattr("tasks.corpus.ROW_GROUP_CHARACTERS", 1_000)
+        monkeypatch.setattr("tasks.corpus_shards.ROW_GROUP_CHARACTERS", 1_000)
         path = write_jsonl(tmp_path / "a.jsonl", texts(500))
         _, rows = run(settings(files(path)), tmp_path / "out")
         assert sorted(all_texts(rows)) == sorted(texts(500))
@@ -214,7 +336,64 @@ class TestSplitsAndShards:
 
 class TestOrder:
     def contents(self, folder):
-        return {path.name: path.read_bytes() for path in sorted((folder / "data").iterdir())}
+        data = {path.name: path.read_bytes() for path in sorted((folder / "data").iterdir())}
+        return data | {"left out": (folder / "logs/left-out.jsonl.gz").read_bytes()}
+
+    def cleaned(self, tmp_path, monkeypatch):
+        """Settings with every costly step, over many small pieces."""
+        monkeypatch.setattr("tasks.corpus_reading.PIECE_DOCUMENTS", 20)
+        documents = [*texts(150), *(f"{text} আর" for text in texts(150, "দীর্ঘ " * 9)), *texts(20, "english word")]
+        path = write_jsonl(tmp_path / "a.jsonl", [*documents, *(f"{text}!" for text in documents[:160])])
+        sources = [files(path, name="a", weight=0.6), {"kind": "sample", "documents": 300, "weight": 0.4}]
+        return settings(*sources, script={"names": ["Bengali"]}, near_duplicates={"words": 3}, on_error="skip")
+
+    def test_one_process_two_and_a_cluster_give_equal_bytes(self, tmp_path, monkeypatch, dask_address):
+        chosen = self.cleaned(tmp_path, monkeypatch)
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        one, _ = run(chosen, tmp_path / "one")
+        assert one["sources"]["a"]["near_duplicates_dropped"] > 10
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        two, _ = run(chosen, tmp_path / "two")
+        cluster, _ = run(chosen.model_copy(update={"scheduler": dask_address}), tmp_path / "cluster")
+        assert one == two == cluster
+        assert (
+            self.contents(tmp_path / "one") == self.contents(tmp_path / "two") == self.contents(tmp_path / "cluster")
+        )
+
+    def test_a_killed_run_does_not_look_at_documents_again(self, tmp_path, monkeypatch):
+        chosen = self.cleaned(tmp_path, monkeypatch)
+        whole, _ = run(chosen, tmp_path / "whole")
+
+        class Killed(BaseException):
+            pass
+
+        def kill(done, total, **_):
+            if done > 1.2:
+                raise Killed
+
+        with pytest.raises(Killed):
+            STAGE.run(chosen, {}, tmp_path / "killed", kill)
+        looked_at = []
+
+        def look(analysis, piece):
+            looked_at.append(piece)
+            return analyse(analysis, piece)
+
+        monkeypatch.setattr("tasks.corpus_reading.analyse", look)
+        again, _ = run(chosen, tmp_path / "killed")
+        assert again == whole
+        assert self.contents(tmp_path / "killed") == self.contents(tmp_path / "whole")
+        assert 0 < len(looked_at) < 30
+        looked_at.clear()
+        run(chosen.model_copy(update={"near_duplicates": NearDuplicateSettings(words=4)}), tmp_path / "killed")
+        assert len(looked_at) > 30, "what was found for other settings is of no use"
+
+    def test_a_buffer_on_disk_gives_the_same_order(self, tmp_path, monkeypatch):
+        path = write_jsonl(tmp_path / "a.jsonl", texts(300))
+        run(settings(files(path), shuffle_buffer=100), tmp_path / "memory")
+        monkeypatch.setattr("tasks.corpus_shards.BUFFER_CHARACTERS", 500)
+        run(settings(files(path), shuffle_buffer=100), tmp_path / "disk")
+        assert self.contents(tmp_path / "memory") == self.contents(tmp_path / "disk")
 
     def test_equal_settings_give_equal_bytes_also_over_what_a_killed_run_left(self, tmp_path):
         path = write_jsonl(tmp_path / "a.jsonl", texts(200))
@@ -266,6 +445,14 @@ class TestMixing:
 
 
 class TestBadSettings:
+    def test_unknown_script(self):
+        with pytest.raises(ValidationError, match="Bangla is no script that Unicode knows"):
+            settings(files("a.txt"), script={"names": ["Bangla"]})
+
+    def test_near_duplicates_without_exact_ones(self):
+        with pytest.raises(ValidationError, match="leave drop_duplicates true"):
+            settings(files("a.txt"), near_duplicates={}, drop_duplicates=False)
+
     def test_two_sources_of_one_name(self):
         with pytest.raises(ValidationError, match="same name"):
             settings(files("a.txt"), files("b.txt"))
@@ -356,7 +543,7 @@ class TestBadInput:
         import pyarrow.parquet
 
         (tmp_path / "a.csv").write_text("label,body\n1,ক\n")
-        fails(settings(files(tmp_path / "a.csv")), tmp_path / "out", says=["a.csv:2", "label, body"])
+        fails(settings(files(tmp_path / "a.csv")), tmp_path / "out", says=["a.csv:1", "label, body"])
         pyarrow.parquet.write_table(pyarrow.table({"body": ["ক"]}), tmp_path / "a.parquet")
         fails(settings(files(tmp_path / "a.parquet")), tmp_path / "out", says=["a.parquet", "'text'", "body"])
         (tmp_path / "b.parquet").write_text("no")

@@ -4,9 +4,11 @@ import json
 import logging
 import os
 import random
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tokenizers import Tokenizer
 
-from tasks import packing
+from tasks import packing, packing_encoding, packing_published
 from tasks.contract import StageError, UserError, no_progress
 from tasks.packing import PackingSettings, run
-from tasks.packing_encoding import STRETCH_CHARACTERS, Encoder, joined, stretches
+from tasks.packing_published import PublishedPacker
 from tasks.packing_rows import Account, ConcatenatePacker, PairPacker, Row, SpecialIds
-from tasks.tokenizer_building import build_tokenizer, build_trainer, save_tokenizer
+from tasks.tokenizer_building import save_tokenizer
 from tasks.tokenizer_definition import load_definition
 
 PAD, CLS, SEP = 0, 2, 3
@@ -54,12 +57,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer(fitted: Callable[..., Tokenizer], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
     definition = load_definition("bengali-unigram-32k")
-    trained = build_tokenizer(definition)
-    trained.train_from_iterator([text_of(i, 5) for i in range(200)], build_trainer(definition, 200))
-    save_tokenizer(trained, definition, folder)
+    save_tokenizer(fitted(definition, [text_of(i, 5) for i in range(200)], 200), definition, folder)
     return folder
 
 
@@ -215,38 +216,65 @@ def test_a_wrong_account_is_found() -> None:
         Account(tokens_in=5, tokens_packed=5, blocks=2).check("train", 16)
 
 
-# ---- encoding ----
+def published(account: Account, offset: int = 0, *, length: int = 16) -> PublishedPacker:
+    return PublishedPacker(length, SPECIAL, dtype=np.uint16, account=account, offset=offset)
 
 
-def test_encoding_is_the_tokenizers_own(corpus: Path, tokenizer: Path) -> None:
-    from tokenizers import Tokenizer
-
-    texts = [text_of(i, 4) for i in range(50)] + ["", " ", "ক\n\nখ  গ", "১২৩ abc\tখ।", " ক "]
-    texts.append("\n".join(text_of(i, 40) for i in range(200)))
-    assert len(texts[-1]) > 2 * STRETCH_CHARACTERS
-    assert len(stretches(texts[-1])) > 1
-    plain = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
-    encoded = [joined(d).tolist() for batch in Encoder(tokenizer).encode([texts], stretches) for d in batch]
-    assert encoded == [plain.encode(text, add_special_tokens=False).ids for text in texts]
+def published_rows(documents: list[list[int]], length: int, batch: int) -> list[list[int]]:
+    """What the published code makes of documents: cut off, run together, the rest of each batch dropped."""
+    rows = []
+    for start in range(0, len(documents), batch):
+        wrapped = [[CLS, *document[: length - 2], SEP] for document in documents[start : start + batch]]
+        joined = [token for document in wrapped for token in document]
+        rows += [joined[i : i + length] for i in range(0, len(joined) - length + 1, length)]
+    return rows
 
 
-def test_text_never_yields_special_tokens(tokenizer: Path) -> None:
-    encoder = Encoder(tokenizer)
-    (batch,) = encoder.encode([["[SEP] <pad> [CLS][MASK] ক"]], stretches)
-    assert not {0, 2, 3, 4} & set(joined(batch[0]).tolist())
-    assert encoder.dtype is np.uint16
+@settings(max_examples=80, deadline=None)
+@given(documents_of_tokens, st.integers(8, 40), st.integers(1, 5))
+def test_published_packs_as_published_and_accounts_for_its_losses(
+    documents: list[list[int]], length: int, batch: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing_published, "BATCH_DOCUMENTS", batch)
+        account = Account()
+        packer = published(account, length=length)
+        rows, places = [], []
+        for row in packer.rows(map(arrays, documents)):
+            rows.append(row.ids.tolist())
+            places.append((asdict(account), packer.offset))
+        packer.finish()
+        account.check("train", length)
+        assert rows == published_rows(documents, length, batch)
+        assert account.tokens_in == sum(map(len, documents))
+        assert account.tokens_packed == sum(token not in SPECIAL for row in rows for token in row)
+        assert account.tokens_cut_off == sum(max(0, len(document) - (length - 2)) for document in documents)
+        assert account.tokens_remainder == account.padding == 0
+        for number, (before, offset) in enumerate(places):
+            again = Account(**before)
+            packer = published(again, offset, length=length)
+            rest = packer.rows(arrays(document) for document in documents[again.documents :])
+            assert [ids for ids, _, _ in copied(rest)] == rows[number + 1 :]
+            packer.finish()
+            assert again == account
 
 
-def test_stretches_lose_nothing() -> None:
-    for text in ("x" * 250_000, "ab  \n c" * 60_000, ""):
-        assert "".join(stretches(text)) == text
-        assert all(stretch[:1].isspace() for stretch in stretches(text)[1:])
+def test_documents_of_one_sentence_are_counted() -> None:
+    for join in (True, False):
+        account = Account()
+        packer = pairs(account, join=join)
+        one, two, none = [arrays([9] * 3)], [arrays([8] * 3)] * 2, [arrays([])]
+        list(packer.rows([one, two, none, [], [*none, *one], one]))
+        packer.finish()
+        assert account.single_sentences == 3
+        assert account.tokens_dropped == (0 if join else 9)
+        account.check("train", 16)
 
 
 # ---- the stage ----
 
 
-@pytest.mark.parametrize("mode", ["concatenate", "sentence-pairs"])
+@pytest.mark.parametrize("mode", ["concatenate", "sentence-pairs", "published"])
 def test_shards_load_without_our_code(corpus: Path, tokenizer: Path, tmp_path: Path, mode: str) -> None:
     import datasets
 
@@ -263,7 +291,7 @@ def test_shards_load_without_our_code(corpus: Path, tokenizer: Path, tmp_path: P
         assert table.schema.field("input_ids").type == pa.list_(pa.uint16(), 32)
         assert loaded[split]["input_ids"][0] == table["input_ids"][0].as_py()
         ids = np.array(table["input_ids"].to_pylist())
-        assert (ids[:, 0] == CLS).all()
+        assert (ids[:, 0] == CLS).all() or mode == "published"
         if mode == "sentence-pairs":
             boundary, length = (table[name].to_numpy() for name in ("boundary", "length"))
             rows = np.arange(len(ids))
@@ -272,7 +300,7 @@ def test_shards_load_without_our_code(corpus: Path, tokenizer: Path, tmp_path: P
             assert (ids == PAD).sum() == account["padding"] == (32 - length).sum()
         else:
             assert table.column_names == ["input_ids"]
-            assert (ids[:, -1] == SEP).all()
+            assert (ids[:, -1] == SEP).all() or mode == "published"
     assert metrics["mode"] == mode
     assert metrics["splits"]["train"]["documents"] == 303
 
@@ -288,7 +316,13 @@ def test_files_are_uncompressed_and_mapped(corpus: Path, tokenizer: Path, tmp_pa
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"documents": "single"}, {"mode": "sentence-pairs"}, {"mode": "sentence-pairs", "single_sentences": "drop"}],
+    [
+        {},
+        {"documents": "single"},
+        {"mode": "published"},
+        {"mode": "sentence-pairs"},
+        {"mode": "sentence-pairs", "single_sentences": "drop"},
+    ],
 )
 def test_a_killed_run_goes_on_with_the_same_bytes(
     corpus: Path, tokenizer: Path, tmp_path: Path, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -321,6 +355,88 @@ def test_a_killed_run_goes_on_with_the_same_bytes(
     assert len(names) == len(set(names)) == shards  # no shard was written twice
     assert again == metrics
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_a_killed_process_goes_on_after_its_finished_shards(tokenizer: Path, tmp_path: Path) -> None:
+    texts = [text_of(i, 40) for i in range(400)]
+    corpus = write_corpus(tmp_path / "c", texts, texts[:20])
+    values = {"blocks_per_shard": 200}
+    metrics = pack(corpus, tokenizer, tmp_path / "whole", **values)
+    shards = sorted(path.stem for path in (tmp_path / "whole/scratch/parts").iterdir())
+    assert len(shards) > 10
+
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from tasks import packing; from tasks.contract import no_progress\n"
+        "finish = packing.Parts.finish\n"
+        "def slow(*arguments, **facts): finish(*arguments, **facts); time.sleep(0.15)\n"
+        "packing.Parts.finish = slow\n"
+        "c, t, f = map(Path, sys.argv[1:])\n"
+        "settings = packing.PackingSettings(sequence_length=32, blocks_per_shard=200)\n"
+        "packing.run(settings, {'corpus': c, 'tokenizer': t}, f, no_progress)"
+    )
+    process = subprocess.Popen([sys.executable, "-P", "-c", code, str(corpus), str(tokenizer), str(killed)])
+    records = killed / "scratch/parts"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (records / f"{shards[3]}.json").exists():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    done = {path.name: path.stat().st_mtime_ns for path in records.glob("*.json")}
+    assert 4 <= len(done) < len(shards)
+    assert not (killed / "data").exists()
+
+    assert pack(corpus, tokenizer, killed, **values) == metrics
+    assert content(killed) == content(tmp_path / "whole")
+    assert {name: (records / name).stat().st_mtime_ns for name in done} == done  # none was packed again
+
+
+@pytest.mark.parametrize("mode", ["concatenate", "sentence-pairs"])
+def test_a_cluster_gives_the_same_bytes(
+    corpus: Path, tokenizer: Path, tmp_path: Path, dask_address: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing_encoding, "BATCH_CHARACTERS", 2_000)  # several batches for each worker
+    metrics = pack(corpus, tokenizer, tmp_path / "here", mode=mode)
+    assert pack(corpus, tokenizer, tmp_path / "there", mode=mode, scheduler=dask_address) == metrics
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+
+
+def test_a_tokenizer_that_looks_past_words_encodes_documents(
+    corpus: Path, tokenizer: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tokenizers import Tokenizer, normalizers
+
+    assert pack(corpus, tokenizer, tmp_path / "word")["encoding"] == "by word"
+    other = tmp_path / "tokenizer"
+    shutil.copytree(tokenizer, other)
+    changed = Tokenizer.from_file(str(other / "tokenizer.json"))
+    changed.normalizer = normalizers.Sequence([changed.normalizer, normalizers.Strip()])
+    changed.save(str(other / "tokenizer.json"))
+    with caplog.at_level(logging.INFO):
+        metrics = pack(corpus, other, tmp_path / "document")
+    assert metrics["encoding"] == "by document, for the normaliser step Strip"
+    assert metrics["encoding"] in caplog.text
+    assert metrics["splits"]["train"]["tokens_in"] > 1000
+
+
+def test_a_text_that_differs_by_words_is_enough(
+    corpus: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = pack(corpus, tokenizer, tmp_path / "word")["splits"]
+    monkeypatch.setattr("tasks.packing_words._gathered", lambda pool, lengths, numbers, bounds: (pool[:0], bounds * 0))
+    metrics = pack(corpus, tokenizer, tmp_path / "document")
+    assert metrics["encoding"].startswith("by document, for a text that gives other ids by words: '")
+    assert metrics["splits"] == whole
+    assert content(tmp_path / "document") == content(tmp_path / "word")
+
+
+def test_text_never_yields_special_tokens(tokenizer: Path, tmp_path: Path) -> None:
+    texts = ["[SEP] <pad> [CLS][MASK] ক"] * 40
+    pack(write_corpus(tmp_path / "c", texts, texts), tokenizer, tmp_path / "pack")
+    ids = np.array(read(tmp_path / "pack", "train")["input_ids"].to_pylist())[:, 1:-1]
+    assert not {PAD, CLS, 4} & set(ids.reshape(-1).tolist())
 
 
 def test_a_damaged_shard_is_packed_again(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
@@ -357,13 +473,15 @@ def test_threads_do_not_matter(corpus: Path, tokenizer: Path, tmp_path: Path, mo
 
 
 def test_a_long_document_continues(tokenizer: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
     long = text_of(1, 300)
     corpus = write_corpus(tmp_path / "c", [long], [long])
     metrics = pack(corpus, tokenizer, tmp_path / "pack")
-    (batch,) = Encoder(tokenizer).encode([[long]], stretches)
+    whole = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).encode(long, add_special_tokens=False).ids
     ids = np.array(read(tmp_path / "pack", "train")["input_ids"].to_pylist())
-    assert ids[:, 1:-1].reshape(-1).tolist() == joined(batch[0])[: ids.shape[0] * 30].tolist()
-    assert metrics["splits"]["train"]["tokens_remainder"] == len(joined(batch[0])) - ids.shape[0] * 30
+    assert ids[:, 1:-1].reshape(-1).tolist() == whole[: ids.shape[0] * 30]
+    assert metrics["splits"]["train"]["tokens_remainder"] == len(whole) - ids.shape[0] * 30
 
 
 def test_progress_counts_documents(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
@@ -389,6 +507,20 @@ def test_too_little_text(tokenizer: Path, tmp_path: Path, train: list[str], vali
     assert not (tmp_path / "pack/data").exists()
 
 
+def test_batches_of_a_file_do_not_matter(
+    corpus: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"mode": "sentence-pairs", "blocks_per_shard": 70}
+    pack(corpus, tokenizer, tmp_path / "one", **values)
+    monkeypatch.setattr("tasks.packing_shards.BATCH_BLOCKS", 16)
+    pack(corpus, tokenizer, tmp_path / "many", **values)
+    assert list(content(tmp_path / "many")) == list(content(tmp_path / "one"))
+    for split in ("train", "validation"):
+        many = read(tmp_path / "many", split)
+        assert many.column("input_ids").num_chunks > 2
+        assert many.combine_chunks().equals(read(tmp_path / "one", split).combine_chunks())
+
+
 def test_a_shard_has_bounds() -> None:
     with pytest.raises(ValidationError, match="less than or equal to 262144"):
         PackingSettings(blocks_per_shard=262_145)
@@ -408,7 +540,6 @@ def test_a_setting_without_effect_is_said(
 @pytest.mark.skipif(not REAL.exists(), reason="the real data are not here")
 def test_real_text(tmp_path: Path) -> None:
     import gzip
-    import shutil
 
     folder = tmp_path / "tokenizer"
     folder.mkdir()

@@ -59,6 +59,7 @@ def published_chain() -> TokenizerDefinition:
     """What the comments of bengali-unigram-32k say about the published switches."""
     content = values()
     danda = [step for step in content["normalizer"] if "string" in step]
+    content["switches"] = {}
     content["normalizer"] = [
         {"step": "nmt"},
         {"step": "nfkc"},
@@ -84,6 +85,22 @@ def test_the_published_chain_is_expressible() -> None:
         assert ours.pre_tokenizer.pre_tokenize_str(normalized) == published.pre_tokenizer.pre_tokenize_str(normalized)
 
 
+def test_the_colon_rule_is_a_switch() -> None:
+    from tasks.tokenizer_building import build_normalizer
+
+    definition = load_definition("bengali-unigram-32k")
+    assert build_normalizer(definition).normalize_str("সংখ্যা: c:") == "সংখ্যা: c:"
+    switched = definition.switched({"colon-to-visarga": True})
+    assert build_normalizer(switched).normalize_str("সংখ্যা: c:") == "সংখ্যাঃ c:"
+    assert switched.content() != definition.content()
+    with pytest.raises(
+        UserError, match=r"colon: the definition has no switch of that name; there are colon-to-visarga"
+    ):
+        definition.switched({"colon": True})
+    with pytest.raises(UserError, match="it has none"):
+        load_definition("bert-wordpiece-32k").switched({"colon": True})
+
+
 @pytest.mark.parametrize("name", ["bengali-unigram-32k", "bengali-wordpiece-32k", "template"])
 def test_marks_and_joiners_survive_normalisation(name: str) -> None:
     from tasks.tokenizer_building import build_normalizer
@@ -104,6 +121,10 @@ def test_marks_and_joiners_survive_normalisation(name: str) -> None:
         ({"normalizer": [{"step": "nfk"}]}, "'nfk'"),
         ({"normalizer": [{"step": "replace", "by": "x"}]}, "give either `string` or `regex`"),
         ({"normaliser": []}, "normaliser: Extra inputs are not permitted"),
+        ({"switches": {}}, "switches: 'colon-to-visarga', which a normaliser step names, is missing"),
+        ({"switches": {"colon-to-visarga": True, "x": True}}, "switches: 'x' is named by no normaliser step"),
+        ({"switches": {"colon-to-visarga": "maybe"}}, "switches.colon-to-visarga: Input should be a valid boolean"),
+        ({"scripts": []}, "scripts: List should have at least 1 item"),
         ({"decoder": "wordpiece"}, "decoder wordpiece needs algorithm wordpiece"),
         ({"pre_tokenizer": [{"step": "digits"}]}, "metaspace"),
         ({"post_processor": {"single": "[CLS] $A [END]", "pair": "$A $B"}}, "'[END]' is none of the special tokens"),
@@ -133,7 +154,7 @@ def test_special_ids_must_be_the_first(tmp_path: Path) -> None:
 def test_a_wrong_pattern_is_the_users_error(tmp_path: Path) -> None:
     from tasks.tokenizer_building import build_normalizer
 
-    content = values() | {"normalizer": [{"step": "replace", "regex": "(", "by": ""}]}
+    content = values() | {"normalizer": [{"step": "replace", "regex": "(", "by": ""}], "switches": {}}
     with pytest.raises(UserError, match=r"normalizer\.0"):
         build_normalizer(load_definition(written(tmp_path, content)))
 

@@ -1,0 +1,217 @@
+"""The user's files: every format and compression, whatever can be wrong, and what is read all the same."""
+
+import gzip
+import json
+import lzma
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from tasks.corpus_files import Unreadable, format_of, read_file
+
+LONGEST = 10_000
+
+PACKED = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: pyarrow.compress(data, codec="zstd", asbytes=True),
+}
+COMPRESSED = [ending for ending in PACKED if ending]
+
+
+def read(path, *, documents="line", text_field="text", longest=LONGEST):
+    """Texts, and what is unreadable by its problem after the file's name."""
+    items = []
+    for item, share in read_file(path, format_of(path, "auto", "here"), text_field, documents, longest):
+        assert 0 <= share <= 1
+        items.append(f"! {item.problem.removeprefix(str(path))}" if isinstance(item, Unreadable) else item.strip())
+    return items
+
+
+def lines(*texts):
+    return "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts).encode()
+
+
+@pytest.mark.parametrize("ending", PACKED)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_every_format_in_every_packing(tmp_path, name, ending):
+    content = {
+        "a.txt": "ক\nখ\n".encode(),
+        "a.jsonl": lines("ক", "খ"),
+        "a.csv": "text,n\nক,1\nখ,2\n".encode(),
+    }[name]
+    path = tmp_path / f"{name}{ending.upper()}"
+    path.write_bytes(PACKED[ending](content))
+    assert read(path) == ["ক", "খ"]
+    path.write_bytes(PACKED[ending](content[: len(content) // 2]) + PACKED[ending](content[len(content) // 2 :]))
+    assert read(path) == ["ক", "খ"], "a file of several parts, as parallel compressors write it"
+
+
+@pytest.mark.parametrize("ending", COMPRESSED)
+def test_a_packed_parquet_file(tmp_path, ending):
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["ক", "খ"]}), tmp_path / "a.parquet")
+    path = tmp_path / f"a.parquet{ending}"
+    packed = PACKED[ending]((tmp_path / "a.parquet").read_bytes())
+    path.write_bytes(packed)
+    assert read(path) == ["ক", "খ"]
+    path.write_bytes(packed[:-40])
+    (problem,) = read(path)
+    assert problem.startswith("! : not a Parquet file, or damaged")
+
+
+@pytest.mark.parametrize("ending", COMPRESSED)
+def test_of_a_file_that_was_cut_off_the_beginning_is_read(tmp_path, ending):
+    path = tmp_path / f"a.jsonl{ending}"
+    texts = [str(number) * 200 for number in range(20_000)]
+    path.write_bytes(PACKED[ending](lines(*texts))[:-200])
+    *found, problem = read(path)
+    assert len(found) > 100
+    assert found == texts[: len(found)]
+    assert problem.startswith(f"! , after line {len(found)}: the file is damaged or cut off")
+    path.write_bytes(b"not packed at all")
+    (problem,) = read(path)
+    assert "after line 0: the file is damaged" in problem
+
+
+class TestLines:
+    @pytest.mark.parametrize("ending", PACKED)
+    def test_bad_lines_stand_between_good_ones(self, tmp_path, ending):
+        path = tmp_path / f"a.txt{ending}"
+        path.write_bytes(PACKED[ending]("এক\n".encode() + b"caf\xe9\nnul\0\n" + b"x" * 10_001 + b"\n" + b"y" * 10_000))
+        assert read(path) == [
+            "এক",
+            "! :2: not UTF-8: byte 0xe9 at offset 10; convert the file to UTF-8",
+            "! :3: a NUL byte at offset 15; convert the file to UTF-8, or mend the line",
+            "! :4: 0.01 MB in one document, more than 0.01; split it (a text file by `documents: line` or "
+            "`blank-line`), or raise corpus.max_document_mb",
+            "y" * 10_000,
+        ]
+
+    def test_an_endless_line_is_passed_by_without_being_held(self, tmp_path):
+        import tracemalloc
+
+        path = tmp_path / "a.txt"
+        with path.open("wb") as file:
+            for _ in range(50):
+                file.write(b"x" * 1_000_000)
+            file.write(b"\nlast")
+        tracemalloc.start()
+        problem, last = read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert problem.startswith("! :1: 50 MB in one document")
+        assert last == "last"
+        assert peak < 2_000_000
+
+    def test_blocks_and_files_are_spoilt_as_a_whole(self, tmp_path):
+        path = tmp_path / "a.txt"
+        path.write_bytes(
+            "ক\nখ\n\n".encode() + b"good\nb\xe9d\ngood\n\n\n" + b"x" * 6_000 + b"\n" + b"y" * 6_000 + b"\n\nz"
+        )
+        first, second, third, last = read(path, documents="blank-line")
+        assert (first, last) == ("ক\nখ", "z")
+        assert second.startswith("! :5: not UTF-8")
+        assert third.startswith("! :9: 0.012 MB in one document")
+        (problem,) = read(path, documents="file")
+        assert problem.startswith("! :5: not UTF-8")
+        path.write_bytes(b"")
+        assert read(path, documents="file") == [""]
+
+    def test_utf16_is_told_by_its_nul_bytes(self, tmp_path):
+        path = tmp_path / "a.txt"
+        path.write_bytes("text".encode("utf-16-le"))
+        assert read(path, documents="file") == [
+            "! :1: a NUL byte at offset 1; convert the file to UTF-8, or mend the line"
+        ]
+
+
+def test_jsonl(tmp_path):
+    path = tmp_path / "a.jsonl"
+    bad = [b'{"text": "x"', b'{"body": "x"}', b'{"text": "\\u0000"}', b'{"text": null}', b'{"text": "\xff"}', b"\0"]
+    content = lines("ক") + b"\n" + b"".join(line + b"\n" + lines(str(number)) for number, line in enumerate(bad))
+    path.write_bytes(content + lines("x" * 10_001, "last"))
+    first, *pairs, long, last = read(path)
+    assert (first, last) == ("ক", "last")
+    assert pairs[1::2] == [str(number) for number in range(len(bad))]
+    for number, (told, says) in enumerate(
+        zip(
+            pairs[::2],
+            [
+                "not JSON",
+                "no field 'text'; there are body",
+                "a NUL character",
+                "empty (null)",
+                "not UTF-8",
+                "a NUL byte",
+            ],
+            strict=True,
+        )
+    ):
+        assert told.startswith(f"! :{3 + 2 * number}: ")
+        assert says in told
+    assert long.startswith("! :15: 0.01")
+
+
+def test_escapes_do_not_make_a_line_too_long(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "ক" * 3_333}) + "\n")  # 9,999 bytes, escaped 20,000
+    assert read(path) == ["ক" * 3_333]
+
+
+def test_csv_goes_on_after_bad_rows(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(
+        b'id,text\n1,one\n2,two,too many\n3,"quo"ted"\n4,"two\nlines"\n\n5\n6,b\xe9d\n7,'
+        + b"x" * 11_000
+        + b'\n8,"open'
+    )
+    assert [item.partition(";")[0] for item in read(path)] == [
+        "one",
+        "! :3: 3 columns instead of 2",
+        "! :4: not CSV: ',' expected after '\"'",
+        "two\nlines",
+        "! :8: the field 'text' is empty (null)",
+        "! :9: not UTF-8: byte 0xe9 at offset " + str(path.read_bytes().index(b"\xe9")),
+        "! :10: not CSV: field larger than field limit (10000)",
+        "! :11: not CSV: unexpected end of data",
+    ]
+
+
+def test_csv_without_the_column_is_one_unreadable_document(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id,body\n1,x\n2,y\n")
+    assert read(path) == ["! :1: no field 'text'; there are id, body: set text_field"]
+
+
+def test_parquet_goes_on_after_bad_rows(tmp_path):
+    path = tmp_path / "a.parquet"
+    values = [b"one", b"\xff", b"nul\0", None, b"x" * 10_001, b"last"]
+    offsets = pyarrow.array(values, pyarrow.binary())
+    column = pyarrow.Array.from_buffers(pyarrow.string(), len(values), offsets.buffers(), null_count=1)
+    pyarrow.parquet.write_table(pyarrow.table({"text": column, "n": range(6)}), path)
+    assert [item.partition(";")[0] for item in read(path)] == [
+        "one",
+        "! , row 2: text that is not UTF-8",
+        "! , row 3: a NUL character in the field 'text'",
+        "! , row 4: the field 'text' is empty (null)",
+        "! , row 5: 0.01 MB in one document, more than 0.01",
+        "last",
+    ]
+    assert read(path, text_field="n")[0] == "! , row 1: the field 'n' is not text but int"
+    assert read(path, text_field="body") == [
+        "!: no field 'body'; there are text, n: set text_field".replace("!:", "! :")
+    ]
+
+
+def test_of_a_damaged_parquet_file_the_good_row_groups_are_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    texts = [str(number) * 50 for number in range(3_000)]
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path, row_group_size=1_000, use_dictionary=False)
+    whole = path.read_bytes()
+    start = pyarrow.parquet.read_metadata(path).row_group(1).column(0).data_page_offset
+    path.write_bytes(whole[:start] + b"\xff" * 40 + whole[start + 40 :])
+    *found, problem = read(path)
+    assert found == texts[:1_000]
+    assert problem.startswith("! , after row 1000: not a Parquet file, or damaged")
