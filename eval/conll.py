@@ -2,7 +2,7 @@
 
 Columns are separated by TABs if the line has one, else by spaces. Comment lines ("# ...") and ``-DOCSTART-`` lines
 are skipped. The original WikiANN form ``bn:word`` is recognised when every word of a file has the same prefix, and
-the prefix is removed. Tags must be IOB2 in form; transitions (an I- without its B-) are left to the scorer.
+the prefix is removed. Tags may be IOB1, IOB2 or BIOES; they are returned as written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from eval.labels import checked_tag, is_iob2
+from eval.labels import checked_tag, is_tag
 from tasks.contract import UserError
 from tasks.user_files import shown
 
@@ -33,20 +33,25 @@ def read_utf8(path: Path) -> str:
 
 
 def read_conll(
-    path: Path, token_column: int = 0, tag_column: int = -1, labels: Sequence[str] | None = None
+    path: Path, token_column: int | None = None, tag_column: int | None = None, labels: Sequence[str] | None = None
 ) -> tuple[Sentences, Sentences]:
     """Words and tags of every sentence.
 
     Args:
         path: the file.
-        token_column: number of the words' column, from 0; negative ones count from the end.
-        tag_column: number of the tags' column.
-        labels: allowed tags; None allows all that are IOB2.
+        token_column: number of the words' column, from 0; negative ones count from the end. None: the first.
+        tag_column: number of the tags' column. None: the last.
+        labels: allowed tags; None allows all.
 
     Raises:
-        UserError: with file and line, for a line without word or tag, a tag that is not IOB2 or not allowed, text
-            that is not UTF-8.
+        UserError: with file and line, for a line without word or tag, a tag of no known scheme or not allowed, text
+            that is not UTF-8; and, unless both columns are given, for a line with more or fewer columns than the
+            file's first: where the tag is missing, another column would be read as the tag.
     """
+    strict = token_column is None or tag_column is None
+    token_column = 0 if token_column is None else token_column
+    tag_column = -1 if tag_column is None else tag_column
+    width = 0
     name = shown(path)
     sentences: Sentences = []
     tags: Sentences = []
@@ -60,7 +65,7 @@ def read_conll(
         fields = line.split("\t") if "\t" in line else line.strip(" ").split(" ")
         if "\t" not in line:
             fields = [field for field in fields if field]
-        if _is_comment(line, fields, fresh):
+        if _is_comment(line, fields, fresh, width):
             continue
         place = f"{name}:{number}"
         if len(fields) < 2:
@@ -72,6 +77,12 @@ def read_conll(
         except IndexError:
             wanted = f"token_column {token_column} and tag_column {tag_column}"
             raise UserError(f"{place}: {len(fields)} columns are too few for {wanted}") from None
+        width = width or len(fields)
+        if strict and len(fields) != width:
+            raise UserError(
+                f"{place}: {len(fields)} columns where the file's first word has {width}, so the tag may be missing; "
+                "correct it, or give token_column and tag_column"
+            )
         if not word:
             raise UserError(f"{place}: the word is empty; a line is a word, a TAB or space, and its tag")
         if fresh:
@@ -85,9 +96,12 @@ def read_conll(
     return _without_prefix(sentences), tags
 
 
-def _is_comment(line: str, fields: list[str], fresh: bool) -> bool:
-    """ "# sent_id = 3" is one anywhere, "#newdoc" before a sentence; "#<TAB>O" and "# O" are words."""
-    if not line.startswith("#") or "\t" in line or (len(fields) == 2 and is_iob2(fields[1])):
+def _is_comment(line: str, fields: list[str], fresh: bool, width: int) -> bool:
+    """ "# sent_id = 3" is one anywhere, "#newdoc" before a sentence; "#<TAB>O" and "# O" are words.
+
+    So is "# NN O" in a file whose words have three columns (``width``; 0 before the first).
+    """
+    if not line.startswith("#") or "\t" in line or (len(fields) == (width or 2) and is_tag(fields[-1])):
         return False
     return fresh or line.startswith("# ")
 

@@ -10,9 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from eval.conll import read_conll
-from eval.labels import derived_labels
-from eval.settings import EvaluationSettings, FilesSource, HubSource, SampleSource, TaskSettings
-from eval.tables import SPLITS, Fields, csv_rows, hub_splits, json_rows, labelled_texts, labelled_words, parquet_rows
+from eval.labels import derived_labels, is_iob2, to_iob2
+from eval.settings import (
+    SPLITS,
+    EvaluationSettings,
+    FilesSource,
+    HubSource,
+    SampleSource,
+    SplitName,
+    TaskSettings,
+    filled,
+)
+from eval.tables import (
+    Fields,
+    Rows,
+    csv_rows,
+    hub_splits,
+    json_rows,
+    labelled_texts,
+    labelled_words,
+    local_splits,
+    parquet_rows,
+)
 from tasks.contract import UserError
 from tasks.hub import check_dataset
 from tasks.user_files import COMPRESSIONS, shown, user_files
@@ -40,15 +59,48 @@ class TaskData:
 
     labels: tuple[str, ...]
     splits: dict[str, Split]
+    tags_converted: int = 0
+    """Tags that IOB2 writes otherwise than the files do, see :func:`eval.labels.to_iob2`."""
+
+    def overlap(self) -> dict[str, int]:
+        """Items of validation and test that are in training too: equal words, or texts equal but for white space."""
+        training = {_essence(item) for item in self.splits["train"].inputs}
+        return {
+            name: sum(_essence(item) in training for item in self.splits[name].inputs)
+            for name in ("validation", "test")
+        }
 
     def facts(self) -> dict[str, Any]:
-        """Sizes, labels and SHA-256 of the content: what the scores were measured on."""
+        """What the scores were measured on: sizes, labels, SHA-256 of the content, overlap, converted tags.
+
+        The digest is that of the items and labels as they are scored, so that it is the same for one data set in any
+        file format or tagging scheme.
+        """
         digest = hashlib.sha256()
         for name in SPLITS:
             split = self.splits[name]
             digest.update(json.dumps([name, split.inputs, split.labels], ensure_ascii=False).encode())
         items = {name: len(self.splits[name]) for name in SPLITS}
-        return {"items": items, "labels": list(self.labels), "sha256": digest.hexdigest()}
+        return {
+            "items": items,
+            "labels": list(self.labels),
+            "sha256": digest.hexdigest(),
+            "overlap": self.overlap(),
+            "tags_converted": self.tags_converted,
+        }
+
+
+def warnings_of(task: TaskSettings, facts: dict[str, Any]) -> list[str]:
+    """What a reader of the scores must know about the data; ``facts`` from :meth:`TaskData.facts`."""
+    found = []
+    for name, count in facts["overlap"].items():
+        items = facts["items"][name]
+        if count > task.max_overlap * items:
+            found.append(
+                f"{count:,} of {items:,} {name} items ({count / items:.1%}) are in the training split too, more than "
+                f"max_overlap {task.max_overlap:.1%}: the scores reward what was learnt by heart"
+            )
+    return found
 
 
 def check(settings: EvaluationSettings) -> None:
@@ -80,6 +132,9 @@ def check(settings: EvaluationSettings) -> None:
         elif isinstance(task.source, HubSource):
             check_dataset(task.source.dataset)
             _fields(task)
+            if task.source.local is not None:
+                for split in SPLITS:
+                    user_files(filled(task.source.local, split, task.source.config), f"{place}.source.local")
     if size <= CHECKED_BYTES:
         for task in to_read:
             load_task(task)
@@ -92,19 +147,18 @@ def load_task(task: TaskSettings) -> TaskData:
     elsewhere is an error.
 
     Raises:
-        UserError: with file and line or row, whatever is wrong with the data.
+        UserError: with file and line or row, whatever is wrong with the data; or its digest is not the stated one.
         StageError: a data set of the hub cannot be loaded.
     """
     if isinstance(task.source, SampleSource):
         return _sample(task, task.source)
-    hub = None
-    if isinstance(task.source, HubSource):
-        source = task.source
-        hub = hub_splits(source.dataset, source.config, source.revision, _fields(task), source.parquet_files)
-        if task.labels is None and hub["train"].names:
-            task = task.model_copy(update={"labels": hub["train"].names})
+    hub = _hub_rows(task, task.source) if isinstance(task.source, HubSource) else None
     labels = task.labels
+    if hub is not None and labels is None and (names := hub["train"].names):
+        # BIOES names are no labels: tags become IOB2
+        labels = names if task.kind == "classification" or all(map(is_iob2, names)) else None
     splits: dict[str, Split] = {}
+    converted = 0
     for name in SPLITS:
         if hub is not None:
             read = labelled_words if task.kind == "ner" else labelled_texts
@@ -112,6 +166,10 @@ def load_task(task: TaskSettings) -> TaskData:
         else:
             assert isinstance(task.source, FilesSource)
             splits[name] = _read_files(task, task.source, name, labels)
+        if task.kind == "ner":
+            as_iob2 = [to_iob2(tags) for tags in splits[name].labels]
+            converted += _differing(splits[name].labels, as_iob2)
+            splits[name] = Split(splits[name].inputs, as_iob2)
         if not splits[name].inputs:
             raise UserError(f"{_where(task, name)}: the {name} split is empty")
         if labels is None:
@@ -119,7 +177,19 @@ def load_task(task: TaskSettings) -> TaskData:
             if len(labels) < 2:
                 raise UserError(f"{_where(task, name)}: only one label, {labels[0]!r}; nothing can be learnt from it")
     assert labels is not None
-    return TaskData(tuple(labels), splits)
+    data = TaskData(tuple(labels), splits, converted)
+    if task.sha256 is not None and task.sha256 != (digest := data.facts()["sha256"]):
+        raise UserError(
+            f"{_where(task, 'train')}: the content's digest is {digest}, not the task's sha256 {task.sha256}; "
+            "take the data that it was made of, or state the new one"
+        )
+    return data
+
+
+def _hub_rows(task: TaskSettings, source: HubSource) -> dict[SplitName, Rows]:
+    if source.local is not None:
+        return local_splits(source.local, source.config, _fields(task))
+    return hub_splits(source.dataset, source.config, source.revision, _fields(task), source.parquet_files)
 
 
 def _sample(task: TaskSettings, source: SampleSource) -> TaskData:
@@ -143,11 +213,9 @@ def _read_files(task: TaskSettings, source: FilesSource, split: str, labels: Seq
     for path in user_files(getattr(source, split), f"source.{split}"):
         file_format = _format(task, path)
         if file_format == "conll":
-            token_column = 0 if source.token_column is None else source.token_column
-            tag_column = -1 if source.tag_column is None else source.tag_column
-            assert isinstance(token_column, int)
-            assert isinstance(tag_column, int)
-            items, item_labels = read_conll(path, token_column, tag_column, labels)
+            assert not isinstance(source.token_column, str)
+            assert not isinstance(source.tag_column, str)
+            items, item_labels = read_conll(path, source.token_column, source.tag_column, labels)
             inputs += items
             found += item_labels
             continue
@@ -203,6 +271,14 @@ def _fields(task: TaskSettings) -> Fields:
 
 def _where(task: TaskSettings, split: str) -> str:
     return task.source.dataset if isinstance(task.source, HubSource) else str(getattr(task.source, split))
+
+
+def _essence(item: Any) -> str:
+    return "\n".join(item) if isinstance(item, list) else " ".join(item.split())
+
+
+def _differing(written: list[list[str]], converted: list[list[str]]) -> int:
+    return sum(one != other for pair in zip(written, converted, strict=True) for one, other in zip(*pair, strict=True))
 
 
 def _flat(kind: str, labels: list[Any]) -> list[str]:

@@ -24,7 +24,8 @@ def probe_call(probe: ProbeSettings | None, evaluation: EvaluationSettings) -> P
     task = evaluation.tasks[probe.task]
     tuning = task.fine_tuning.model_copy(update={"epochs": probe.epochs})
     # what only the report needs would make it another probe
-    asked = task.model_copy(update={"title": None, "published": None, "fine_tuning": tuning})
+    reporting = {"title": None, "published": None, "max_overlap": TaskSettings.model_fields["max_overlap"].default}
+    asked = task.model_copy(update={**reporting, "fine_tuning": tuning})
     arguments = {"task": asked.model_dump(mode="json"), "train_items": probe.train_items, "seed": SEED}
     return ProbeCall(function="eval.probe:score", arguments=arguments, metric=METRICS[task.kind])
 

@@ -13,7 +13,14 @@ import seqeval.metrics
 import sklearn.metrics
 from seqeval.scheme import IOB2
 
+from eval.labels import derived_labels
 from eval.settings import TaskKind
+
+HEADLINES: dict[TaskKind, str] = {
+    "ner": "micro F1 over entities, seqeval's default mode, which reads tags as conlleval does",
+    "classification": "accuracy",
+}
+"""What the number ``score`` is."""
 
 NEAR_ZERO = 0.01
 """An entity F1 below this is as good as none."""
@@ -23,12 +30,14 @@ def score_ner(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, An
     """Entity scores of tag sequences (one list a sentence, as long as the sentence has words).
 
     Returns:
-        ``score`` (micro F1), ``precision``, ``recall``, ``strict_f1``, ``token_accuracy``, and ``per_label``: entity
-        type to precision, recall, f1 and support. Without any entity all are 0.
+        ``score`` (micro F1), ``precision``, ``recall``, ``strict_f1``, ``token_accuracy``, ``per_label``: entity
+        type to precision, recall, f1 and support, and ``confusion`` of the words' tags. Without any entity all
+        scores of entities are 0.
     """
     report = seqeval.metrics.classification_report(gold, predicted, output_dict=True, zero_division=0)
     micro = report.pop("micro avg")
     per_label = {name: _row(row) for name, row in report.items() if not name.endswith(" avg")}
+    flat_gold, flat_predicted = _flat(gold), _flat(predicted)
     strict = seqeval.metrics.f1_score(gold, predicted, mode="strict", scheme=IOB2, zero_division=0)
     return {
         "score": float(micro["f1-score"]),
@@ -37,6 +46,7 @@ def score_ner(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, An
         "strict_f1": float(strict),
         "token_accuracy": float(seqeval.metrics.accuracy_score(gold, predicted)),
         "per_label": per_label,
+        "confusion": _confusion(flat_gold, flat_predicted, derived_labels("ner", {*flat_gold, *flat_predicted})),
     }
 
 
@@ -50,7 +60,7 @@ def score_classification(gold: list[str], predicted: list[str], labels: tuple[st
 
     Returns:
         ``score`` (accuracy), ``macro_f1`` over all of ``labels``, ``per_label``: label to precision, recall, f1 and
-        support. A label that is neither gold nor predicted has F1 0.
+        support, and ``confusion``. A label that is neither gold nor predicted has F1 0.
     """
     report = sklearn.metrics.classification_report(
         gold, predicted, labels=list(labels), output_dict=True, zero_division=0
@@ -59,6 +69,7 @@ def score_classification(gold: list[str], predicted: list[str], labels: tuple[st
         "score": float(sklearn.metrics.accuracy_score(gold, predicted)),
         "macro_f1": float(report["macro avg"]["f1-score"]),
         "per_label": {label: _row(report[label]) for label in labels},
+        "confusion": _confusion(gold, predicted, labels),
     }
 
 
@@ -84,6 +95,16 @@ def find_flags(kind: TaskKind, predicted: list[Any], score: float, majority: flo
     if kind == "classification" and score <= majority:
         found.append("at or below majority")
     return found
+
+
+def _confusion(gold: list[str], predicted: list[str], labels: tuple[str, ...]) -> dict[str, Any]:
+    """Counts ``matrix[gold][predicted]``, rows and columns in the order of ``labels``."""
+    counts = Counter(zip(gold, predicted, strict=True))
+    return {"labels": list(labels), "matrix": [[counts[right, said] for said in labels] for right in labels]}
+
+
+def _flat(sentences: list[list[str]]) -> list[str]:
+    return [tag for tags in sentences for tag in tags]
 
 
 def _row(row: dict[str, Any]) -> dict[str, float]:

@@ -7,6 +7,7 @@ all epochs, and what they were measured on.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from pydantic import Field, model_validator
 from eval.settings import MAX_SEED, METRICS, EvaluationSettings, ModelName, Source, TaskName, TaskSettings
 from tasks.contract import Progress, Settings, Stage
 from tasks.pretraining.settings import ModelSettings
+
+logger = logging.getLogger(__name__)
 
 
 class SeedRunSettings(Settings):
@@ -70,13 +73,16 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
     """
     import torch
 
-    from eval.data import load_task
-    from eval.scoring import find_flags, majority_score
+    from eval.data import load_task, warnings_of
+    from eval.scoring import HEADLINES, find_flags, majority_score
     from eval.tuning import tune
 
     started = time.perf_counter()
     task, kind = settings.task, settings.task.kind
     data = load_task(task)
+    facts = {"source": _source_facts(task.source), **data.facts()}
+    for warning in (warnings := warnings_of(task, facts)):
+        logger.warning("%s: %s", settings.task_name, warning)
     checkpoint = inputs["checkpoint"] / "checkpoint" if settings.model == "pretrained" else None
     tuned = tune(
         task,
@@ -96,6 +102,7 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
         "task": settings.task_name,
         "seed": settings.seed,
         "metric": METRICS[kind],
+        "headline": HEADLINES[kind],
         "score": scores["score"],
         "validation_score": best.validation_score,
         "best_epoch": best.epoch,
@@ -105,9 +112,14 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
         "truncated_words": encoded.truncated_words,
         "words_without_tokens": encoded.words_without_tokens,
         "test_items": len(gold),
+        "other_scores": {
+            name: value for name, value in scores.items() if name != "score" and isinstance(value, float)
+        },
         "per_label": scores["per_label"],
+        "tags_converted": data.tags_converted,
+        "overlap": facts["overlap"],
+        "warnings": warnings,
     }
-    facts = {"source": _source_facts(task.source), **data.facts()}
     everything = {**metrics, "kind": kind, "scores": scores, "majority": majority, "history": history.as_json()}
     _write(folder / "scores.json", json.dumps({**everything, "data": facts}, ensure_ascii=False, indent=1) + "\n")
     lines = (
@@ -131,6 +143,7 @@ def _source_facts(source: Source) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": source.kind}
     if source.kind == "hub":
         facts |= {"dataset": source.dataset, "config": source.config, "revision": source.revision}
+        facts |= {"local": source.local is not None}
     elif source.kind == "sample":
         facts |= {"seed": source.seed}
     return facts
@@ -140,4 +153,4 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-STAGE = Stage("seed-run", version=1, settings=SeedRunSettings, run=run)
+STAGE = Stage("seed-run", version=2, settings=SeedRunSettings, run=run)

@@ -7,16 +7,19 @@ with the same settings, so that the only difference between them is the pretrain
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from eval.labels import ner_label_problem
-from tasks.contract import Settings, UserPath
+from tasks.contract import Settings, UserPath, absolute_path
 
 ModelName = Literal["pretrained", "random"]
 TaskKind = Literal["ner", "classification"]
 FileFormat = Literal["auto", "conll", "csv", "tsv", "jsonl", "parquet"]
+
+SplitName = Literal["train", "validation", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
 
 METRICS: dict[TaskKind, str] = {"ner": "entity F1", "classification": "accuracy"}
 """The headline score of each kind of task."""
@@ -40,6 +43,17 @@ def _like(pattern: str, remedy: str) -> AfterValidator:
 
     return AfterValidator(check)
 
+
+def filled(pattern: str, split: SplitName, config: str | None) -> str:
+    """A glob with its ``{split}`` and ``{config}`` filled in."""
+    return pattern.replace("{split}", split).replace("{config}", config or "")
+
+
+def _absolute(path: str | None, info: ValidationInfo) -> str | None:
+    return None if path is None else absolute_path(path, info)
+
+
+_with_split = _like(r".*\{split\}.*", "should have {split} where the name of the split stands")
 
 TaskName = Annotated[
     str,
@@ -130,9 +144,27 @@ class HubSource(_Columns):
     revision: Annotated[
         str, _like("[0-9a-f]{40}", "pin it: a revision is the full commit hash, 40 digits of 0-9 and a-f")
     ] = Field(description="commit, 40 hexadecimal digits")
-    parquet_files: Annotated[
-        str | None, _like(r".*\{split\}.*", "should have {split} where the name of the split stands")
-    ] = Field(None, description="glob of Parquet files with {split} in it, where it has no configurations")
+    parquet_files: Annotated[str | None, _with_split] = Field(
+        None, description="glob of Parquet files with {split} in it, and {config}, where it has no configurations"
+    )
+    local: Annotated[str | None, _with_split, AfterValidator(_absolute)] = Field(
+        None,
+        description="glob of a local copy's Parquet files with {split} in it, and {config}, read in place of the hub: "
+        "copies/wikiann/{config}/{split}-*.parquet",
+    )
+
+    def identity_inputs(self) -> dict[str, Any]:
+        """A local copy by its content, so that editing it runs the stage again, and moving it does not."""
+        if self.local is None:
+            return {}
+        files = {split: filled(self.local, split, self.config) for split in SPLITS}
+        return {"local": {split: LocalFiles(paths=pattern) for split, pattern in files.items()}}
+
+
+class LocalFiles(Settings):
+    """Files of one split of a local copy, as the identity has them."""
+
+    paths: UserPath
 
 
 Source = Annotated[SampleSource | FilesSource | HubSource, Field(discriminator="kind")]
@@ -147,6 +179,15 @@ class TaskSettings(Settings):
         None, min_length=2, description="labels in the order of their ids; null: those of the training split, sorted"
     )
     fine_tuning: FineTuningSettings = Field(default_factory=FineTuningSettings, description="same for every model")
+    sha256: Annotated[
+        str | None, _like("[0-9a-f]{64}", "should be 64 digits of 0-9 and a-f, as scores.json of a seed run has it")
+    ] = Field(None, description="digest that the content must have, from data.sha256 in a seed run's scores.json")
+    max_overlap: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="share of a split's items that may be in training too; above it there is a warning",
+    )
     title: str | None = Field(None, description="what the report calls the data; null: named after the source")
     published: str | None = Field(None, description="table of eval/published.yaml that is shown beside the scores")
 

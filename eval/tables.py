@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eval.conll import read_utf8
-from eval.labels import checked_label, checked_tag
+from eval.labels import checked_label, checked_tag, is_iob2
+from eval.settings import SPLITS, SplitName, filled
 from tasks.contract import StageError, UserError
 from tasks.hub import check_dataset, files_at
-from tasks.user_files import json_object, shown
+from tasks.user_files import json_object, shown, user_files
 
 if TYPE_CHECKING:
     from datasets import Features
-
-SplitName = Literal["train", "validation", "test"]
-SPLITS: tuple[SplitName, ...] = ("train", "validation", "test")
 
 
 class Fields(NamedTuple):
@@ -118,11 +117,11 @@ def parquet_rows(path: Path, fields: Fields) -> Rows:
 
 def hub_splits(
     dataset: str, config: str | None, revision: str, fields: Fields, parquet_files: str | None = None
-) -> dict[str, Rows]:
+) -> dict[SplitName, Rows]:
     """The three splits of a data set of the hub, from the local cache or the network.
 
     ``dataset`` may be the absolute path of a folder in the hub's layout. ``parquet_files`` is a glob with ``{split}``
-    in it, for a data set whose Parquet copy has no configurations; ``config`` then only says what it is.
+    in it, and ``{config}`` if it holds that name, for a data set whose Parquet copy has no configurations.
 
     Raises:
         StageError: the data set cannot be had.
@@ -136,11 +135,11 @@ def hub_splits(
         if parquet_files is None:
             loaded = datasets.load_dataset(dataset, config, revision=revision)
         else:
-            files = {split: files_at(dataset, revision, parquet_files.format(split=split)) for split in SPLITS}
+            files = {split: files_at(dataset, revision, filled(parquet_files, split, config)) for split in SPLITS}
             loaded = datasets.load_dataset("parquet", data_files=files)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise StageError(f"{where} cannot be loaded: {str(error).splitlines()[0]}") from error
-    splits: dict[str, Rows] = {}
+    splits: dict[SplitName, Rows] = {}
     for split in SPLITS:
         if split not in loaded:
             raise UserError(f"{where}: no split {split!r} among {_few(list(loaded))}")
@@ -151,17 +150,40 @@ def hub_splits(
     return splits
 
 
+def local_splits(pattern: str, config: str | None, fields: Fields) -> dict[SplitName, Rows]:
+    """The three splits of a local copy of a data set of the hub: Parquet files by a glob with ``{split}`` in it.
+
+    Raises:
+        UserError: with the file, if there is none or it is wrong; or files declare different label names.
+    """
+    splits: dict[SplitName, Rows] = {}
+    declared: dict[tuple[str, ...] | None, str] = {}
+    for split in SPLITS:
+        read = [
+            parquet_rows(path, fields) for path in user_files(filled(pattern, split, config), f"source.local {split}")
+        ]
+        splits[split] = Rows(itertools.chain.from_iterable(rows.rows for rows in read), read[0].names)
+        declared |= {rows.names: filled(pattern, split, config) for rows in read}
+    if len(declared) > 1:
+        (one, first), (other, second), *_ = declared.items()
+        raise UserError(f"{shown(first)} declares the labels {one}, {shown(second)} {other}; copy the data set again")
+    return splits
+
+
 def labelled_words(
     rows: Rows, fields: Fields, labels: Sequence[str] | None
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """Words and tags of every row, for NER. Raises UserError with the row's place."""
-    names = _names(rows, labels)
+    """Words and tags of every row, as written, for NER. Raises UserError with the row's place."""
+    # BIOES names become IOB2 labels, so those two differ
+    names = _names(rows, labels) if rows.names is None or all(map(is_iob2, rows.names)) else rows.names
     words: list[list[str]] = []
     tags: list[list[str]] = []
     for place, row in rows.rows:
         tokens, values = _value(row, fields.inputs, list, place), _value(row, fields.labels, list, place)
         if len(tokens) != len(values):
             raise UserError(f"{place}: {len(tokens)} words but {len(values)} tags")
+        if not tokens:
+            raise UserError(f"{place}: {fields.inputs!r} is an empty list; leave the row out")
         if not all(isinstance(token, str) for token in tokens):
             raise UserError(f"{place}: column {fields.inputs!r} is not a list of strings")
         words.append(tokens)

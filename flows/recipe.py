@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
@@ -18,6 +18,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from eval.settings import EvaluationSettings
+from eval.task_files import expanded, named
 from tasks.contract import Settings, UserError
 from tasks.corpus import CorpusSettings
 from tasks.packing import PackingSettings
@@ -122,8 +123,11 @@ def load_recipe(recipe: str, changes: Sequence[str] = ()) -> Recipe:
     if not isinstance(data, dict):
         raise UserError(f"{path}: a recipe is a mapping of {', '.join(Recipe.model_fields)}")
     for change in changes:
+        _change_tasks(data, named)
         _apply(data, change)
     folder = Path.cwd() if recipe in builtin_recipes() else path.parent
+    place = f"{_where(recipe, path, changes, 'evaluation.tasks')}: evaluation.tasks"
+    _change_tasks(data, lambda tasks: expanded(tasks, folder, place))
     try:
         return Recipe.model_validate(data, context={"folder": folder})
     except ValidationError as error:
@@ -138,6 +142,12 @@ def _where(recipe: str, path: Path, changes: Sequence[str], place: str) -> str:
         if f"{place}.".startswith(change.partition("=")[0] + "."):
             return f"--set {cut(change)} on {recipe}"
     return f"{recipe} with --set" if changes else str(path)
+
+
+def _change_tasks(data: dict[str, Any], change: Callable[[Any], Any]) -> None:
+    evaluation = data.get("evaluation")
+    if isinstance(evaluation, dict) and "tasks" in evaluation:
+        evaluation["tasks"] = change(evaluation["tasks"])
 
 
 def _apply(data: dict[str, Any], change: str) -> None:

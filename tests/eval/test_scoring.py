@@ -30,6 +30,18 @@ def test_an_orphan_i_starts_an_entity_by_default_and_not_in_strict_mode():
     )
 
 
+def test_confusion_of_words_and_of_labels_is_scikit_learns():
+    gold, predicted = [["B-PER", "I-PER", "O"], ["B-LOC", "O"]], [["B-PER", "O", "O"], ["B-PER", "O"]]
+    confusion = score_ner(gold, predicted)["confusion"]
+    assert confusion["labels"] == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    assert confusion["matrix"] == [[2, 0, 0, 0, 0], [0, 0, 0, 1, 0], [0] * 5, [0, 0, 0, 1, 0], [1, 0, 0, 0, 0]]
+    gold, predicted = list("aabbcc"), list("aabacc")
+    confusion = score_classification(gold, predicted, ("d", "c", "b", "a"))["confusion"]
+    assert confusion["labels"] == ["d", "c", "b", "a"]
+    matrix = sklearn.metrics.confusion_matrix(gold, predicted, labels=["d", "c", "b", "a"])
+    assert confusion["matrix"] == matrix.tolist()
+
+
 def test_no_entity_at_all_scores_zero():
     assert score_ner([["O", "O"]], [["O", "O"]])["score"] == 0.0
 
@@ -76,3 +88,28 @@ def test_published_figures_are_comparable_on_the_same_data_only():
     assert not table.comparable({**data, "source": {**hub, "config": "en"}}, "entity F1")
     assert not table.comparable({**data, "items": {**data["items"], "test": 999}}, "entity F1")
     assert not table.comparable({**data, "labels": data["labels"][1:]}, "entity F1")
+
+
+def test_what_keeps_scores_from_being_comparable_is_said():
+    table = published_tables()["wikiann-bn"]
+    hub = {"kind": "hub", "dataset": "unimelb-nlp/wikiann", "config": "bn", "revision": "0" * 40}
+    data = {"source": hub, "items": dict(table.data.items), "labels": list(table.data.labels)}
+    assert table.differences(data, "entity F1") == []
+    others = {
+        "source": {**hub, "config": "en"},
+        "items": {**data["items"], "test": 999},
+        "labels": sorted(data["labels"]),
+    }
+    assert table.differences({**data, **others}, "accuracy") == [
+        "the score is accuracy, the published one entity F1",
+        "the data set is unimelb-nlp/wikiann en, the published one unimelb-nlp/wikiann bn",
+        "test has 999 items, the published 1,000",
+        "the labels are in another order: B-LOC, B-ORG, B-PER, I-LOC, I-ORG, I-PER, O; "
+        "published O, B-PER, I-PER, B-ORG, I-ORG, B-LOC, I-LOC",
+    ]
+    (copy,) = table.differences({**data, "source": {**hub, "local": True}}, "entity F1")
+    assert copy == "the data are a local copy, and no digest is known to compare their content by"
+    known = table.model_copy(update={"data": table.data.model_copy(update={"sha256": "1" * 64})})
+    assert known.comparable({**data, "source": {"kind": "files"}, "sha256": "1" * 64}, "entity F1")
+    (digest,) = known.differences({**data, "sha256": "2" * 64}, "entity F1")
+    assert digest == "the content's digest is 2222222222222222, the published data's 1111111111111111"

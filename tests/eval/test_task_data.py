@@ -8,10 +8,14 @@ import pyarrow.parquet
 import pytest
 
 from eval.conll import read_conll
-from eval.data import check, load_task
+from eval.data import check, load_task, warnings_of
+from eval.published import published_tables
 from eval.settings import EvaluationSettings, FineTuningSettings, TaskSettings
 from eval.tables import Fields, csv_rows, hub_splits, labelled_texts, labelled_words
+from eval.task_files import expanded
 from tasks.contract import UserError
+from tasks.durable import sha256_of
+from tasks.identity import identity_of
 
 SHARED = Path(__file__).parents[2].parent / "shared/data"
 NEWS = ("kolkata", "state", "national", "sports", "entertainment", "international")
@@ -49,6 +53,10 @@ def test_conll_dialects_of_one_file_read_alike(tmp_path):
     }
     for name, text in dialects.items():
         assert read_conll(write(tmp_path / "a.conll", text)) == wanted, name
+    for more in range(1, 4):  # 3 to 5 columns, the word first and the tag last
+        wide = plain.replace("\t", "\t_" * more + "\t")
+        assert read_conll(write(tmp_path / "a.conll", wide)) == wanted
+        assert read_conll(write(tmp_path / "a.conll", wide.replace("\t", " "))) == wanted
     columns = "1\tঢাকা\tB-LOC\t-\n2\tশহর\tO\t-\n\n1\t#\tO\t-\n2\tরবি\tB-PER\t-\n"
     assert read_conll(write(tmp_path / "b.conll", columns), token_column=1, tag_column=2) == wanted
 
@@ -62,11 +70,15 @@ def test_a_prefix_that_some_words_lack_is_kept(tmp_path):
     ("text", "line", "says"),
     [
         ("ক\tO\nখ\n", 2, "has no tag"),
-        ("ক\tO\n\nখ\tPER\n", 3, "not IOB2"),
+        ("ক\tO\n\nখ\tPER\n", 3, "tag 'PER' is not IOB2, IOB1 or BIOES"),
         ("ক\tO\nখ\tB-GPE\n", 2, "unknown label 'B-GPE'"),
         ("ক\tO\n\tO\n", 2, "word is empty"),
         (b"\xe0\xa6\x95\tO\n\xff\tO\n", 2, "not UTF-8"),
         ("ক\tO\n#tag\n", 2, "has no tag"),
+        ("ক NNP B-NP B-PER\nখ NN I-NP\n", 2, "3 columns where the file's first word has 4"),
+        ("ক\tO\nখ\tO\t\n", 2, "3 columns where the file's first word has 2"),
+        ("ক\tO\nখ\tS-GPE\n", 2, "unknown label 'B-GPE'"),
+        ("ক\tO\nখ\tE-PERS\n", 2, "unknown label 'I-PERS'; did you mean 'I-PER'?"),
     ],
 )
 def test_bad_conll_names_file_and_line(tmp_path, text, line, says):
@@ -147,6 +159,7 @@ def test_bad_csv_names_file_and_line(tmp_path, text, labels, place, says):
         ('{"tokens": ["a"], "ner_tags": [0, 1]}', ":2: 1 words but 2 tags"),
         ('{"tokens": ["a"], "ner_tags": [7]}', ":2: label 7 is not a number from 0 to 6"),
         ('{"tokens": ["a"]}', ":2: no value 'ner_tags'"),
+        ('{"tokens": [], "ner_tags": []}', ":2: 'tokens' is an empty list"),
         ('{"tokens": "a", "ner_tags": [0]}', ":2: 'tokens' is a str, not a list"),
         ('{"tokens": ["a"], "ner_tags": [0]', ":2: not JSON"),
         ("[1]", ":2: a list, not a JSON object"),
@@ -213,6 +226,122 @@ def test_hub_layout_and_its_parquet_files(hub_copy, tmp_path, monkeypatch):
     data = load_task(files_task("ner", file, labels=WIKIANN))
     assert (data.splits["train"].inputs, data.splits["train"].labels) == wanted
     assert data.facts()["items"] == {"train": 2, "validation": 2, "test": 2}
+
+
+def test_a_local_copy_is_read_in_place_of_the_hub_and_counts_by_its_content(hub_copy, tmp_path):
+    source = {"kind": "hub", "dataset": "owner/name", "config": "bn", "revision": COMMIT}
+    pattern = "{config}/{split}-*.parquet"
+
+    def task(folder: Path, **changes) -> TaskSettings:
+        copy = {**source, "local": f"{folder.name}/{pattern}"} | changes
+        return TaskSettings.model_validate({"kind": "ner", "source": copy}, context={"folder": folder.parent})
+
+    data = load_task(task(hub_copy))
+    assert data.labels == WIKIANN
+    assert data.splits["test"].labels == [["B-LOC", "O"], ["B-PER"]]
+    before = identity_of(task(hub_copy), sha256_of)
+    moved = hub_copy.rename(tmp_path / "moved")
+    assert identity_of(task(moved), sha256_of) == before
+    file = moved / "bn/test-00000-of-00001.parquet"
+    table = pyarrow.parquet.read_table(file)
+    pyarrow.parquet.write_table(table.slice(0, 1), file)
+    assert identity_of(task(moved), sha256_of) != before
+    names = table.schema.with_metadata({"huggingface": table.schema.metadata[b"huggingface"].replace(b"PER", b"PRS")})
+    pyarrow.parquet.write_table(table.cast(names), file)
+    with pytest.raises(UserError, match="declares the labels"):
+        load_task(task(moved))
+    file.unlink()
+    with pytest.raises(
+        UserError, match=r"evaluation\.tasks\.t\.source\.local: .*bn/test-\*\.parquet: no file matches"
+    ):
+        check(EvaluationSettings(tasks={"t": task(moved)}))
+    with pytest.raises(ValueError, match=r"should have \{split\}"):
+        task(moved, local="bn/*.parquet")
+
+
+def test_label_names_in_bioes_become_iob2(tmp_path):
+    import datasets
+
+    names = ["O", "B-PER", "I-PER", "E-PER", "S-PER"]
+    features = datasets.Features(
+        {
+            "tokens": datasets.List(datasets.Value("string")),
+            "ner_tags": datasets.List(datasets.ClassLabel(names=names)),
+        }
+    )
+    rows = {"tokens": [["a", "b", "c", "d"]], "ner_tags": [[1, 3, 4, 0]]}
+    for split in ("train", "validation", "test"):
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / f"{split}.parquet")
+    source = {"kind": "hub", "dataset": "a/b", "revision": COMMIT, "local": f"{tmp_path}/{{split}}.parquet"}
+    data = load_task(TaskSettings(kind="ner", source=source))
+    assert data.labels == ("O", "B-PER", "I-PER")
+    assert data.splits["test"].labels == [["B-PER", "I-PER", "B-PER", "O"]]
+    assert data.tags_converted == 6
+
+
+def builtin_from_files(definition: str, split_files: dict[str, str], folder: Path) -> TaskSettings:
+    tasks = expanded({"t": {"definition": definition, "source": {"kind": "files", **split_files}}}, folder)
+    return TaskSettings.model_validate(tasks["t"], context={"folder": folder})
+
+
+def test_official_layouts_of_both_tasks(tmp_path):
+    """The file names, columns and label order of the original archives; a few made-up rows."""
+    for name, rows in {"train": ["bn:ঢাকা\tB-LOC", "bn:শহর\tO"], "dev": ["bn:রবি\tB-PER"], "test": ["bn:যায়\tO"]}.items():
+        write(tmp_path / name, "\n".join(rows) + "\n\n")
+    split_files = {"train": "train", "validation": "dev", "test": "test"}
+    data = load_task(builtin_from_files("wikiann-bn", split_files, tmp_path))
+    assert data.labels == WIKIANN
+    assert data.splits["validation"].inputs == [["রবি"]]
+    for name in ("train", "valid", "test"):
+        write(tmp_path / f"bn-{name}.csv", f'sports,"{name} ক, খ"\nkolkata,গ\n')
+    split_files = {"train": "bn-train.csv", "validation": "bn-valid.csv", "test": "bn-test.csv"}
+    data = load_task(builtin_from_files("soham-ncc", split_files, tmp_path))
+    assert data.labels == NEWS
+    assert data.splits["validation"].inputs == ["valid ক, খ", "গ"]
+    assert data.splits["test"].labels == ["sports", "kolkata"]
+
+
+def test_overlap_with_training_is_counted_and_warned_of_above_the_bound(tmp_path):
+    train = write(tmp_path / "train.csv", "label,text\n" + "".join(f"{'ab'[n % 2]},t {n}\n" for n in range(40)))
+    rows = "".join(f"a,u {n}\n" for n in range(97))
+    test = write(tmp_path / "test.csv", f"label,text\n{rows}a,t  3\nb,t 4 \na,t 5\n")
+    task = files_task("classification", train, test)
+    facts = load_task(task).facts()
+    assert facts["overlap"] == {"validation": 3, "test": 3}
+    assert [text.partition(" items")[0] for text in warnings_of(task, facts)] == [
+        "3 of 100 validation",
+        "3 of 100 test",
+    ]
+    assert "max_overlap 1.0%" in warnings_of(task, facts)[0]
+    assert warnings_of(task.model_copy(update={"max_overlap": 0.03}), facts) == []
+    ner = write(tmp_path / "a.conll", "ক\tB-PER\nখ\tO\n\nক\tB-PER\n")
+    assert load_task(files_task("ner", ner)).overlap() == {"validation": 2, "test": 2}
+
+
+def test_a_stated_digest_holds_for_any_format_and_refuses_other_content(tmp_path):
+    conll = write(tmp_path / "a.conll", "ক\tI-PER\nখ\tO\n")
+    rows = json.dumps({"tokens": ["ক", "খ"], "ner_tags": ["B-PER", "O"]}).encode()
+    lines = write(tmp_path / "a.jsonl", b"\xef\xbb\xbf" + rows + b"\r\n")
+    digest = load_task(files_task("ner", conll)).facts()["sha256"]
+    same = files_task("ner", lines).model_copy(update={"sha256": digest})
+    assert load_task(same).facts()["sha256"] == digest
+    other = write(tmp_path / "b.jsonl", rows.replace(b"B-PER", b"B-LOC"))
+    with pytest.raises(UserError, match="not the task's sha256"):
+        load_task(files_task("ner", other).model_copy(update={"sha256": digest}))
+    with pytest.raises(ValueError, match="64 digits"):
+        TaskSettings(kind="ner", source={"kind": "sample"}, sha256="abc")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_tables_with_byte_order_mark_windows_lines_and_no_final_newline(tmp_path, ending):
+    plain = {
+        "csv": "label,text\na,ক\nb,খ\n",
+        "tsv": "label\ttext\na\tক\nb\tখ\n",
+        "jsonl": '{"label": "a", "text": "ক"}\n{"label": "b", "text": "খ"}\n',
+    }[ending]
+    for text in (plain, "\ufeff" + plain.replace("\n", "\r\n"), plain.rstrip("\n")):
+        data = load_task(files_task("classification", write(tmp_path / f"a.{ending}", text)))
+        assert (data.splits["test"].inputs, data.splits["test"].labels) == (["ক", "খ"], ["a", "b"])
 
 
 def test_bad_parquet(tmp_path):
@@ -365,9 +494,20 @@ def test_genuine_rows_of_the_official_layouts():
     assert labels[0] == "entertainment"
     assert len(texts[0]) > 300
     assert set(labels) <= set(NEWS)
+    formats = SHARED / "formats"
+    split_files = {"train": "bn-train.csv", "validation": "bn-valid.csv", "test": "bn-test.csv"}
+    facts = load_task(builtin_from_files("soham-ncc", split_files, formats / "soham_sna_bn")).facts()
+    table = published_tables()["soham-ncc"]
+    (*others, own) = table.differences({"source": {"kind": "files"}, **facts}, "accuracy")
+    assert "own files" in others[0]
+    assert own.startswith("test has ")
+    assert own.endswith(" items, the published 1,411")
     words, tags = read_conll(SHARED / "ner/en/en_ewt-ud-dev.iob2", token_column=1, tag_column=2)
     assert len(words) == 2001
-    words, _ = read_conll(SHARED / "formats/indicglue_wiki-ner_bn/bn-test.txt")
+    ragged = SHARED / "formats/indicglue_wiki-ner_bn/bn-test.txt"
+    with pytest.raises(UserError, match="give token_column and tag_column"):
+        read_conll(ragged)
+    words, _ = read_conll(ragged, 0, -1)
     assert words[0] == ["নিকলাইয়েভিচ", "তল্‌স্তোয়"]
 
 

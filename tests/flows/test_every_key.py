@@ -92,6 +92,10 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}=other", f"{parent}.{other}=null"]
     if key.startswith("evaluation.") and key.endswith(".parquet_files"):
         return [f"{key}=other/{{split}}.parquet"]
+    if key.startswith("evaluation.") and key.endswith(".source.local"):
+        return [f"{key}={folder}/other{{split}}"]
+    if key.endswith(".sha256"):
+        return [f"{key}={'a' * 64}"]
     if key.endswith(".fine_tuning.threshold"):
         return [f"{key}=0.02", f"{parent}.patience=2"]
     if key.endswith(".fine_tuning.patience") and value is not None:
@@ -234,6 +238,8 @@ def user_files(tmp_path: Path) -> list[str]:
     (tmp_path / "texts").mkdir()
     (tmp_path / "other.txt").write_text("another text")
     (tmp_path / "other.csv").write_text("text,label\nx,y\n")
+    for split in ("train", "validation", "test"):
+        (tmp_path / f"other{split}").write_text(split)
     (tmp_path / "texts" / "a.txt").write_text("one text")
     return [str(tmp_path)]
 
