@@ -141,7 +141,8 @@ def _task_result(
         models=models,
         comparisons=(),
         published=table.scores() if table else (),
-        published_comparable=table.comparable(first["data"], first["metric"]) if table else False,
+        published_differences=tuple(table.differences(first["data"], first["metric"])) if table else (),
+        warnings=tuple(first["warnings"]),
     )
     return result, pairs
 

@@ -52,10 +52,6 @@ class PublishedTable(_Table):
             for row in self.rows
         )
 
-    def comparable(self, data: dict[str, Any], metric: str) -> bool:
-        """Whether the score was measured as the published figures were, see :meth:`differences`."""
-        return not self.differences(data, metric)
-
     def differences(self, data: dict[str, Any], metric: str) -> list[str]:
         """What keeps a score from being comparable with the published ones, in words; nothing if it is.
 

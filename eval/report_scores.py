@@ -126,8 +126,9 @@ def task_view(task: TaskResult, number: int) -> TaskView:
         same_data=(
             "Measured on the same data and splits. Only means and spreads are published, so whether a difference "
             "to ours is chance cannot be tested item by item."
-            if task.published_comparable
-            else "Measured on other data or splits than here, so the figures cannot be compared directly."
+            if not task.published_differences
+            else "Not known to be of the same data, so the figures cannot be compared directly: "
+            f"{'; '.join(task.published_differences)}."
         ),
     )
 

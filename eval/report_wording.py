@@ -179,11 +179,13 @@ def _of_results(results: Results) -> Iterator[Caution]:
                 text=f"{task.task}: no model of the same shape without pretraining was measured beside it, so the "
                 "gain from pretraining is not known.",
             )
-        if task.published and not task.published_comparable:
+        for warning in task.warnings:
+            yield Caution(kind="labelled data", text=f"{task.task}: {warning}.")
+        if task.published and task.published_differences:
             yield Caution(
                 kind="published on other data",
-                text=f"{task.task}: the published figures were measured on other data or splits. They show what is "
-                "possible; they are not a ranking.",
+                text=f"{task.task}: the published figures are not known to be of the same data: "
+                f"{'; '.join(task.published_differences)}. They show what is possible; they are not a ranking.",
             )
         items = task.items.get("test", 0)
         if 0 < items < SMALL_TEST_SPLIT:

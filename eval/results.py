@@ -121,8 +121,10 @@ class TaskResult(_Row):
     comparisons: tuple[Comparison, ...]
     """Every pair of models."""
     published: tuple[PublishedScore, ...]
-    published_comparable: bool
-    """Whether data and splits are those of the published figures."""
+    published_differences: tuple[str, ...] = ()
+    """What keeps the scores from being comparable with the published ones, in words; empty if nothing does."""
+    warnings: tuple[str, ...] = ()
+    """What a reader must know about the data, such as test texts that are in the training split too."""
 
     @property
     def comparison(self) -> Comparison | None:

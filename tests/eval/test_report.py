@@ -212,6 +212,7 @@ def test_cautions_follow_from_the_figures(tmp_path: Path) -> None:
         "loss not a number",
         "few seeds",
         "no comparison",
+        "labelled data",
         "published on other data",
         "small test split",
         "dropped documents",
@@ -220,7 +221,14 @@ def test_cautions_follow_from_the_figures(tmp_path: Path) -> None:
         "dirty git tree",
     ]
     texts = " ".join(caution["text"] for caution in report["cautions"])
-    for text in ["with 3 runs", "12,000 tokens of the train split (0.25 %)", "1.23 %", "200 items"]:
+    for text in [
+        "with 3 runs",
+        "12,000 tokens of the train split (0.25 %)",
+        "1.23 %",
+        "200 items",
+        "30 of 1,000 test",
+        "no digest",
+    ]:
         assert text in texts
 
 

@@ -82,12 +82,12 @@ def test_published_figures_are_comparable_on_the_same_data_only():
     table = published_tables()["wikiann-bn"]
     hub = {"kind": "hub", "dataset": "unimelb-nlp/wikiann", "config": "bn", "revision": "0" * 40}
     data = {"source": hub, "items": dict(table.data.items), "labels": list(table.data.labels)}
-    assert table.comparable(data, "entity F1")
-    assert not table.comparable(data, "accuracy")
-    assert not table.comparable({**data, "source": {"kind": "files"}}, "entity F1")
-    assert not table.comparable({**data, "source": {**hub, "config": "en"}}, "entity F1")
-    assert not table.comparable({**data, "items": {**data["items"], "test": 999}}, "entity F1")
-    assert not table.comparable({**data, "labels": data["labels"][1:]}, "entity F1")
+    assert not table.differences(data, "entity F1")
+    assert table.differences(data, "accuracy")
+    assert table.differences({**data, "source": {"kind": "files"}}, "entity F1")
+    assert table.differences({**data, "source": {**hub, "config": "en"}}, "entity F1")
+    assert table.differences({**data, "items": {**data["items"], "test": 999}}, "entity F1")
+    assert table.differences({**data, "labels": data["labels"][1:]}, "entity F1")
 
 
 def test_what_keeps_scores_from_being_comparable_is_said():
@@ -110,6 +110,6 @@ def test_what_keeps_scores_from_being_comparable_is_said():
     (copy,) = table.differences({**data, "source": {**hub, "local": True}}, "entity F1")
     assert copy == "the data are a local copy, and no digest is known to compare their content by"
     known = table.model_copy(update={"data": table.data.model_copy(update={"sha256": "1" * 64})})
-    assert known.comparable({**data, "source": {"kind": "files"}, "sha256": "1" * 64}, "entity F1")
+    assert not known.differences({**data, "source": {"kind": "files"}, "sha256": "1" * 64}, "entity F1")
     (digest,) = known.differences({**data, "sha256": "2" * 64}, "entity F1")
     assert digest == "the content's digest is 2222222222222222, the published data's 1111111111111111"
