@@ -58,25 +58,31 @@ def user_files(pattern: str, place: str = "") -> list[Path]:
 
 def _matches(folder: Path, parts: tuple[str, ...], place: str) -> Iterator[Path]:
     """What the parts of a glob name in a folder. ``**`` follows links and enters no folder twice: with two links that
-    lead back, each level would have twice as many."""
-    before = parts[: parts.index("**")] if "**" in parts else parts
-    starts = [folder / match for match in glob(str(Path(*before)), root_dir=folder)] if before else [folder]
-    if before == parts:
-        yield from starts
-        return
+    lead back, each level would have twice as many. A folder that may not be listed is told, not passed over."""
 
     def cannot_list(error: OSError) -> None:
         raise UserError(f"{place}{shown(error.filename)}: cannot be listed: {error.strerror}; change its permissions")
 
-    after = parts[len(before) + 1 :] or ("*",)
-    entered: set[str] = set()
-    for start in filter(os.path.isdir, starts):
-        for path, folders, _ in os.walk(start, followlinks=True, onerror=cannot_list):
+    first, rest = parts[0], parts[1:]
+    if first == "**":
+        entered: set[str] = set()
+        for path, folders, _ in os.walk(folder, followlinks=True, onerror=cannot_list):
             real = os.path.realpath(path)
             folders[:] = [] if real in entered else sorted(name for name in folders if not name.startswith("."))
             if real not in entered:
                 entered.add(real)
-                yield from _matches(Path(path), after, place)
+                yield from _matches(Path(path), rest or ("*",), place)
+        return
+    if has_magic(first):
+        try:
+            os.scandir(folder).close()
+        except OSError as error:
+            cannot_list(error)
+    for name in glob(first, root_dir=folder):
+        if not rest:
+            yield folder / name
+        elif os.path.isdir(folder / name):
+            yield from _matches(folder / name, rest, place)
 
 
 def file_problem(path: Path) -> str | None:

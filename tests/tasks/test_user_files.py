@@ -55,11 +55,12 @@ def test_a_folder_that_cannot_be_listed_is_told(tmp_path, monkeypatch):
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    with pytest.raises(UserError) as raised:
-        user_files(f"{tmp_path}/**/*.txt", "corpus.sources[0].paths")
-    assert str(raised.value) == (
-        f"corpus.sources[0].paths: {tmp_path}/closed: cannot be listed: Permission denied; change its permissions"
-    )
+    for pattern in ("**/*.txt", "**/x.txt", "*/*.txt", "closed/*.txt"):
+        with pytest.raises(UserError) as raised:
+            user_files(f"{tmp_path}/{pattern}", "corpus.sources[0].paths")
+        assert str(raised.value) == (
+            f"corpus.sources[0].paths: {tmp_path}/closed: cannot be listed: Permission denied; change its permissions"
+        )
 
 
 def test_a_field_that_is_read_occurs_once():
