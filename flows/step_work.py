@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import time
@@ -16,6 +17,7 @@ from tasks.contract import Progress, StageError, UserError
 from tasks.identity import fingerprint_of, identity_of
 from tasks.record import Damaged, Input, Record, read_record, verified_record
 from tasks.store import Building, FileDigests, Store
+from tasks.user_files import shown
 
 logger = logging.getLogger("sahajflow")
 
@@ -104,10 +106,23 @@ def _build(step: Step, building: Building, store: Store, progress: Progress) -> 
     except StageError:
         raise
     except Exception as error:
+        if _is_full_disk(error):
+            reason = str(error).splitlines()[0]
+            raise StageError(
+                f"{step.node.name}: a disk is full ({reason}); free space for {shown(store.root)}, or for temporary "
+                "files, and run again to go on"
+            ) from error
         _blame_damaged_input(inputs, error)
         raise
     _check_sources(step, building, store)
     return store.finish(building, metrics, started, replace=step.forced)
+
+
+def _is_full_disk(error: Exception) -> bool:
+    """Whether a library had no room to write: as an error of the system, or of SQLite's or Rust's own."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    return any(said in str(error) for said in ("No space left on device", "database or disk is full"))
 
 
 def _check_sources(step: Step, building: Building, store: Store) -> None:

@@ -7,6 +7,7 @@ decides what becomes of it. Nothing longer than the limit for a document is ever
 from __future__ import annotations
 
 import csv
+import errno
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -69,6 +70,10 @@ def read_file(path: Path, format: Format, text_field: str, documents: TextDocume
     with ExitStack() as opened:
         raw = opened.enter_context(path.open("rb"))
         size = max(1, path.stat().st_size)
+        if is_compressed(path) and not raw.read(1):  # nothing, compressed, has a header: the libraries let this pass
+            yield Unreadable(f"{shown(path)}: 0 bytes, which is no compressed file; copy it again"), 1.0
+            return
+        raw.seek(0)
         stream = decompressed(raw, path, opened)
         lines = Lines(stream, shown(path), longest if format == "txt" else ROW_FACTOR * longest + MEGABYTE)
         for text in _documents(lines, format, text_field, documents, longest):
@@ -151,20 +156,28 @@ class _CsvTexts:
     def __next__(self) -> str | None:
         if self._ended:
             raise StopIteration
-        try:
-            if self._header is None:
-                self._ended = True  # without the columns' names there is nothing to read
-                self._header = self._checked_header(next(self._rows))
-                self._ended = False
-            row = next(self._rows)
-        except csv.Error as error:
-            raise UserError(f"{self._lines.place}: not CSV: {error}; check the quotes") from None
+        if self._header is None:
+            self._ended = True  # without the columns' names there is nothing to read
+            self._header = self._checked_header(self._row()[0])
+            self._ended = False
+        row, place = self._row()
         if not row:
             return None
         if len(row) > len(self._header):
-            raise UserError(f"{self._lines.place}: {len(row)} columns instead of {len(self._header)}; quote the text")
+            raise UserError(f"{place}: {len(row)} columns instead of {len(self._header)}; quote the text")
         values = dict(zip(self._header, [*row, *[None] * (len(self._header) - len(row))], strict=True))
-        return text_of(values, self._field, self._lines.place, self._longest)
+        return text_of(values, self._field, place, self._longest)
+
+    def _row(self) -> tuple[list[str], str]:
+        """The next row, and file and line where it begins: a quote that is not closed may end it much later."""
+        first = self._lines.number + 1
+        place = f"{self._lines.name}:{first}"
+        try:
+            return next(self._rows), place
+        except csv.Error as error:
+            last = self._lines.number
+            until = f", read up to line {last}" if last > first else ""
+            raise UserError(f"{place}: not CSV: {error}{until}; check the quotes") from None
 
     def _checked_header(self, header: list[str]) -> list[str]:
         if not header:
@@ -195,6 +208,8 @@ def _read_parquet(path: Path, text_field: str, longest: int) -> Read:
     except UserError as error:
         yield Unreadable(str(error)), 1.0
     except (ArrowException, *DAMAGED) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # the unpacked file's place
+            raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
         after = f", after row {done}" if done else ""
         yield Unreadable(f"{name}{after}: not a Parquet file, or damaged ({reason}); copy it again"), 1.0

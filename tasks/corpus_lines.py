@@ -42,6 +42,35 @@ def decompressed(raw: BinaryIO, path: Path, opened: ExitStack) -> BinaryIO:
     return cast(BinaryIO, opened.enter_context(io.BufferedReader(plain, BUFFER)))
 
 
+class _Xz(io.RawIOBase):
+    """xz streams one behind the other. ``lzma.LZMAFile`` takes a damaged one for the end and says nothing."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._stream = lzma.LZMADecompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        plain = b""
+        while not plain:
+            packed = b""
+            if self._stream.eof:
+                packed = self._stream.unused_data.lstrip(b"\0")  # what pads a stream
+                while not packed:
+                    read = self._raw.read(BUFFER)
+                    if not read:
+                        return 0
+                    packed = read.lstrip(b"\0")
+                self._stream = lzma.LZMADecompressor()
+            elif self._stream.needs_input and not (packed := self._raw.read(BUFFER)):
+                raise EOFError("Compressed file ended before the end-of-stream marker was reached")
+            plain = self._stream.decompress(packed, len(target))
+        target[: len(plain)] = plain
+        return len(plain)
+
+
 def _zstandard(raw: BinaryIO) -> Any:
     import pyarrow
 
@@ -50,7 +79,7 @@ def _zstandard(raw: BinaryIO) -> Any:
 
 _UNPACKED: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
-    ".xz": lzma.LZMAFile,
+    ".xz": lambda raw: _Xz(raw),
     ".zst": _zstandard,
 }
 assert set(_UNPACKED) == set(COMPRESSIONS)

@@ -89,10 +89,24 @@ def build_step(number: int, step: NormalizerStep) -> normalizers.Normalizer:
         UserError: its regular expression is wrong.
     """
     try:
+        if isinstance(step, ReplaceNormalizer) and step.regex is not None:
+            _check_pattern(number, step.regex)
         return _normalizer(step)
+    except UserError:
+        raise
     except Exception as error:  # the library raises bare Exception for a wrong pattern
         reason = " ".join(str(error).split())
         raise UserError(f"normalizer.{number}: {reason}; correct the pattern") from None
+
+
+def _check_pattern(number: int, pattern: str) -> None:
+    """The library cannot align text that is put in front of all characters: the next step ends in a panic."""
+    tried = normalizers.Replace(Regex(pattern), "\ue000").normalize_str("q")
+    if tried.startswith("\ue000q"):
+        raise UserError(
+            f"normalizer.{number}: the pattern {pattern!r} also matches where there is no character; correct it, "
+            "with + instead of * perhaps"
+        )
 
 
 def pre_tokenizer_steps(definition: TokenizerDefinition) -> list[tuple[str, pre_tokenizers.PreTokenizer]]:

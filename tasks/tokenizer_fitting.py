@@ -70,10 +70,12 @@ def fit_vocabulary(
         UserError: the words yield fewer pieces, or have more characters than fit.
         StageError: there is too little memory, or the trainer failed.
     """
-    if definition.algorithm == "unigram":
-        words, left_out = words.without(RESERVED)
+    unigram = definition.algorithm == "unigram"
+    words, left_out = words.without(RESERVED if unigram else "\n")
+    if not words.texts:
+        raise UserError("tokenizer: every word of the corpus has a character that the trainer keeps for itself")
+    if unigram:
         return _fit_unigram(words, definition, vocabulary_size, scratch), left_out
-    words, left_out = words.without("\n")
     return _fit_word_piece(words, definition, vocabulary_size), left_out
 
 

@@ -159,6 +159,13 @@ def _train(
         check_promises(definition, sample)
     except UserError as error:
         raise UserError(f"tokenizer.definition: {settings.definition}: {error}") from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # the library's own, which is no Exception and has no other name
+            raise
+        raise UserError(
+            f"tokenizer.definition: {settings.definition}: `tokenizers` cannot apply its steps to the corpus "
+            f"({error}); look for a pattern that matches where there is no character"
+        ) from None
     begin = time.monotonic()
     documents = count_documents(corpus, "train")
     total = count_characters(corpus, "train")
@@ -177,7 +184,7 @@ def _train(
         lambda: progress(seen, documents, unit="documents", note="counting words"),
     )
     if not words.texts:
-        raise UserError("tokenizer: the corpus' train split holds only white space")
+        raise UserError("tokenizer: the corpus' train split holds only white space, or what the normaliser takes out")
     scratch = built.with_name("fitting")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
@@ -218,7 +225,7 @@ def _followed(work: Callable[[], _Result], tell: Callable[[], None]) -> _Result:
         tell()
     if not failures:
         return results[0]
-    if isinstance(failures[0], UserError | StageError):
+    if isinstance(failures[0], UserError | StageError | OSError):  # that of a full disk is told by who runs the stage
         raise failures[0]
     reason = " ".join(str(failures[0]).split())
     raise StageError(f"tokenizer training failed: {reason or type(failures[0]).__name__}") from failures[0]

@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from glob import glob, has_magic
 from pathlib import Path
@@ -43,22 +43,46 @@ def user_files(pattern: str, place: str = "") -> list[Path]:
     folder = path.parent
     while not os.path.isdir(folder) and folder != folder.parent:
         folder = folder.parent
-    rest = str(path.relative_to(folder))
     found: dict[str, Path] = {}
-    try:
-        matches = sorted(folder / match for match in glob(rest, root_dir=folder, recursive=True))
-    except ValueError:  # a NUL
-        matches = []
-    for match in matches:
+    matches = _matches(folder, path.relative_to(folder).parts, place) if "\0" not in pattern else ()
+    for match in sorted(matches):
         if os.path.isdir(match):
             continue
         if problem := file_problem(match):
             raise UserError(f"{place}{shown(match)} (of {shown(pattern)}): {problem}")
-        # `**` follows links to folders, also those that lead back.
         found.setdefault(os.path.realpath(match), match)
     if not found:
         raise UserError(f"{place}{shown(pattern)}: no file matches; {_what_is_there(path)}")
     return list(found.values())
+
+
+def _matches(folder: Path, parts: tuple[str, ...], place: str) -> Iterator[Path]:
+    """What the parts of a glob name in a folder. ``**`` follows links and enters no folder twice: with two links that
+    lead back, each level would have twice as many. A folder that may not be listed is told, not passed over."""
+
+    def cannot_list(error: OSError) -> None:
+        raise UserError(f"{place}{shown(error.filename)}: cannot be listed: {error.strerror}; change its permissions")
+
+    first, rest = parts[0], parts[1:]
+    if first == "**":
+        entered: set[str] = set()
+        for path, folders, _ in os.walk(folder, followlinks=True, onerror=cannot_list):
+            real = os.path.realpath(path)
+            folders[:] = [] if real in entered else sorted(name for name in folders if not name.startswith("."))
+            if real not in entered:
+                entered.add(real)
+                yield from _matches(Path(path), rest or ("*",), place)
+        return
+    if has_magic(first):
+        try:
+            os.scandir(folder).close()
+        except OSError as error:
+            cannot_list(error)
+    for name in glob(first, root_dir=folder):
+        if not rest:
+            yield folder / name
+        elif os.path.isdir(folder / name):
+            yield from _matches(folder / name, rest, place)
 
 
 def file_problem(path: Path) -> str | None:
@@ -102,6 +126,9 @@ def json_object(line: str, place: str, fields: Sequence[str]) -> dict[str, Any]:
         raise UserError(f"{place}: a whole number with more than 4300 digits; write it as a string") from None
     if not isinstance(row, dict):
         raise UserError(f"{place}: a {type(row).__name__}, not a JSON object; write one object a line")
+    for field in fields:
+        if line.count(f'"{field}"') > 1 and _keys_of(line).count(field) > 1:  # Python takes the last
+            raise UserError(f"{place}: the field '{field}' occurs more than once; keep one")
     if "\\u" in line:  # the only way to write half a surrogate pair in UTF-8
         values = [row.get(field) for field in fields]
         texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
@@ -111,6 +138,17 @@ def json_object(line: str, place: str, fields: Sequence[str]) -> dict[str, Any]:
             half = f"\\u{ord(error.object[error.start]):04x}"
             raise UserError(f"{place}: {half} is half a character (a lone surrogate); write both halves") from None
     return row
+
+
+def _keys_of(line: str) -> list[str]:
+    """The keys of a line's JSON object as they are written."""
+    keys: list[str] = []
+
+    def take(pairs: list[tuple[str, Any]]) -> None:
+        keys[:] = [key for key, _ in pairs]  # the outermost object is the last to be complete
+
+    json.loads(line, object_pairs_hook=take)
+    return keys
 
 
 _NOT_SHOWN = {"Cc", "Cs", "Zl", "Zp"}

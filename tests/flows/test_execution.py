@@ -1,5 +1,7 @@
+import errno
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -111,6 +113,24 @@ def test_failed_stage_keeps_its_work_for_the_next_run(tmp_path: Path) -> None:
     again.run()
     assert again.ran == ["pack", "evaluate", "report"]
     assert not work.exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "Error writing bytes to file"),
+        sqlite3.OperationalError("database or disk is full"),
+        Exception("No space left on device (os error 28)"),
+    ],
+)
+def test_full_disk_is_one_line_and_the_run_goes_on_later(tmp_path: Path, error: Exception) -> None:
+    chain = Chain(tmp_path)
+    failing(chain, "pack", error)
+    with pytest.raises(StageError, match=r"^pack: a disk is full \(.*\); free space for .*, and run again to go on$"):
+        chain.run()
+    again = Chain(tmp_path)
+    again.run()
+    assert again.ran == ["pack", "evaluate", "report"]
 
 
 def test_store_that_cannot_be_made_is_a_users_error(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The user's files: every format and compression, whatever can be wrong, and what is read all the same."""
 
+import errno
 import gzip
 import json
 import lzma
@@ -59,6 +60,26 @@ def test_a_packed_parquet_file(tmp_path, ending):
     path.write_bytes(packed[:-40])
     (problem,) = read(path)
     assert problem.startswith("! : not a Parquet file, or damaged")
+
+
+@pytest.mark.parametrize("ending", COMPRESSED)
+def test_several_compressed_streams_are_one_file_and_none_is_lost(tmp_path, ending):
+    path = tmp_path / f"a.txt{ending}"
+    first, second = PACKED[ending](b"one\ntwo\n"), PACKED[ending](b"three\n")
+    path.write_bytes(first + second)
+    assert read(path) == ["one", "two", "three"]
+    for damaged in (b"x" + second[1:], second[:-1], b"rubbish"):
+        path.write_bytes(first + damaged)
+        *_, problem = read(path)
+        assert ": the file is damaged or cut off" in problem
+    path.write_bytes(b"")
+    assert read(path) == ["! : 0 bytes, which is no compressed file; copy it again"]
+
+
+def test_padded_xz_streams(tmp_path):
+    path = tmp_path / "a.txt.xz"
+    path.write_bytes(lzma.compress(b"one\n") + b"\0" * 8 + lzma.compress(b"two\n") + b"\0" * 400_000)
+    assert read(path) == ["one", "two"]
 
 
 @pytest.mark.parametrize("ending", COMPRESSED)
@@ -179,10 +200,31 @@ def test_csv_goes_on_after_bad_rows(tmp_path):
     ]
 
 
+def test_of_a_quote_that_is_not_closed_the_place_is_told(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('text\none\n"two\nthree\nfour\n')
+    assert read(path) == ["one", "! :3: not CSV: unexpected end of data, read up to line 5; check the quotes"]
+    path.write_text('text,id\none,1\n"two\nthree",2,3\nfour,4\n')
+    assert read(path) == ["one", "! :3: 3 columns instead of 2; quote the text", "four"]
+
+
 def test_csv_without_the_column_is_one_unreadable_document(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("id,body\n1,x\n2,y\n")
     assert read(path) == ["! :1: no field 'text'; there are id, body: set text_field"]
+
+
+def test_a_full_disk_is_no_damage_of_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet.gz"
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["one"]}), tmp_path / "a.parquet")
+    path.write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tasks.corpus_files.shutil.copyfileobj", full)
+    with pytest.raises(OSError, match="No space left"):
+        read(path)
 
 
 def test_parquet_goes_on_after_bad_rows(tmp_path):

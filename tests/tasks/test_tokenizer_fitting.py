@@ -35,6 +35,12 @@ def test_unigram_leaves_out_what_the_trainer_keeps_for_itself(tmp_path: Path) ->
     assert left_out == 3 + 11
 
 
+@pytest.mark.parametrize(("name", "text"), [("bengali-unigram-32k", "\u2585"), ("bengali-wordpiece-32k", "\n")])
+def test_a_text_that_the_trainer_keeps_for_itself(name: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="every word of the corpus has a character"):
+        fit(name, 20, [text], tmp_path)
+
+
 def test_a_special_token_in_the_text_is_no_piece(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 

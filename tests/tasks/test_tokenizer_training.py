@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import random
@@ -165,6 +166,29 @@ def test_a_wrong_pattern_names_the_file(corpus: Path, tmp_path: Path) -> None:
     path = changed(tmp_path, normalizer=[{"step": "replace", "regex": "(", "by": ""}])
     with pytest.raises(UserError, match=r"mine\.yaml: normalizer\.0: .*; correct the pattern"):
         train(corpus, tmp_path, definition=path, vocabulary_size=120)
+
+
+@pytest.mark.parametrize("pattern", ["x*", "^", "(a|)"])
+def test_a_pattern_that_matches_nothing_at_all(corpus: Path, tmp_path: Path, pattern: str) -> None:
+    steps = [{"step": "replace", "regex": pattern, "by": " "}, {"step": "nfkc"}]
+    with pytest.raises(UserError, match=r"mine\.yaml: normalizer\.0: the pattern .* matches where there is no char"):
+        train(corpus, tmp_path / "out", definition=changed(tmp_path, normalizer=steps), vocabulary_size=300)
+
+
+def test_a_panic_of_the_library_is_one_line(corpus: Path, tmp_path: Path) -> None:
+    # In front of a Bengali letter, where the check's probe has none.
+    steps = [{"step": "replace", "regex": "(?=[\u0995-\u09b9])", "by": "x"}, {"step": "nfkc"}]
+    with pytest.raises(UserError, match=r"mine\.yaml: `tokenizers` cannot apply its steps to the corpus \(index"):
+        train(corpus, tmp_path / "out", definition=changed(tmp_path, normalizer=steps), vocabulary_size=300)
+
+
+def test_a_full_disk_stays_what_it_is(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tasks.tokenizer_fitting._write_rows", full)
+    with pytest.raises(OSError, match="No space left"):
+        train(corpus, tmp_path / "out", vocabulary_size=120)
 
 
 def test_damage_is_accepted_where_nothing_is_promised(corpus: Path, tmp_path: Path) -> None:
