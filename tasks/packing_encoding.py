@@ -33,7 +33,7 @@ from tasks.word_locality import obstacle
 BATCH_CHARACTERS = 1_000_000
 """Text encoded at once: enough for words to recur and threads to share it evenly, little enough for memory."""
 
-BATCHES_AHEAD, BATCHES_ON_CLUSTER = 2, 16
+BATCHES_AHEAD, BATCHES_ON_CLUSTER = 1, 16
 """Batches of text that are at work at once in each step: on this machine, and on a cluster."""
 
 PROBE_CHARACTERS = 2_000
