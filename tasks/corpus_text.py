@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-DOCUMENTS_A_BATCH = 256
-"""Documents read at once: small, since a document can be a whole book."""
+DOCUMENTS_A_BATCH = 32
+"""Documents read at once: few, since a document can be a whole book."""
 
 
 def split_files(corpus: Path, split: str) -> list[Path]:
@@ -43,7 +43,8 @@ def _columns(corpus: Path, split: str, first: int) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     for path in split_files(corpus, split):
-        with pq.ParquetFile(path) as file:
+        # Buffered ahead, what was read would be held until the file is closed.
+        with pq.ParquetFile(path, pre_buffer=False) as file:
             groups: list[int] = []
             for group in range(file.num_row_groups):
                 rows = file.metadata.row_group(group).num_rows
@@ -51,7 +52,8 @@ def _columns(corpus: Path, split: str, first: int) -> Iterator[Any]:
                     first -= rows
                 else:
                     groups.append(group)
-            for batch in file.iter_batches(DOCUMENTS_A_BATCH, row_groups=groups, columns=["text"]):
+            batches = file.iter_batches(DOCUMENTS_A_BATCH, row_groups=groups, columns=["text"], use_threads=False)
+            for batch in batches:
                 column = batch.column(0)
                 skipped = min(first, len(column))
                 first -= skipped

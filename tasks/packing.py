@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -96,12 +97,19 @@ def run(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, pro
         UserError: a split has too little text for one block.
         StageError: the account does not add up.
     """
-    from tasks.packing_encoding import Encoder
-    from tasks.packing_shards import publish
+    from tasks.packing_encoding import arrow_by_malloc
 
     for name, mode in ONLY_IN.items():
         if name in settings.model_fields_set and settings.mode != mode:
             log.warning("packing.%s has no effect in mode %s", name, settings.mode)
+
+    with arrow_by_malloc():
+        return _packed(settings, inputs, folder, progress)
+
+
+def _packed(settings: PackingSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
+    from tasks.packing_encoding import Encoder
+    from tasks.packing_shards import publish
 
     totals = {split: count_documents(inputs["corpus"], split) for split in ("validation", "train")}
     encoder = Encoder(inputs["tokenizer"], _probe(inputs["corpus"], totals))
@@ -131,7 +139,8 @@ def _report(progress: Progress, before: int, total: int, account: Account) -> No
 
 def _probe(corpus: Path, splits: Iterable[str]) -> list[str]:
     """The first texts of each split."""
-    return [text for split in splits for text in next(read_texts(corpus, split), [])[:PROBE_DOCUMENTS]]
+    texts = (chain.from_iterable(read_texts(corpus, split)) for split in splits)
+    return [text for of_split in texts for text in islice(of_split, PROBE_DOCUMENTS)]
 
 
 def _pack_split(

@@ -9,21 +9,17 @@ Imported only by a running stage: the libraries are imported at the top.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from tasks.word_cache import CACHED_LENGTH, IdLists, WordCache
 from tasks.word_locality import Edges, beginnings, endings, keeps_spaces, separators
-
-CACHED_WORDS = 75_000
-"""Words from which on a generation of the cache is full; there are two generations, of about 230 bytes a word."""
-
-CACHED_LENGTH = 64
-"""Characters of the longest word that is kept: longer ones hardly come again, and would make the cache unbounded."""
 
 CACHED_ENDINGS = 10_000
 """Runs of punctuation that are kept, the first that come."""
@@ -41,7 +37,7 @@ class Units(NamedTuple):
     bounds: NDArray[np.int64]
     """``[texts + 1]`` where each text's units begin and end."""
 
-    distinct: list[str]
+    distinct: pa.StringArray
 
     words: NDArray[np.bool_]
     """``[distinct]`` whether it is a word that touches no neighbour wherever it stands."""
@@ -70,39 +66,48 @@ class WordEncoder:
         self._begins = beginnings(tokenizer)
         self._endings = endings(tokenizer)
         self._ending_ids: dict[str, bytes] = {}
-        self._cache = _Cache()
+        self._cache = WordCache(self._dtype)
 
     def encode(self, units: Units) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The ids of all texts, and ``[texts + 1]`` where each begins and ends among them."""
-        known = self._cache.look_up(units.distinct)
-        missing = [index for index, ids in enumerate(known) if ids is None]
-        new = [units.distinct[index] for index in missing]
-        rest = iter(self._without_endings(new, units.words[missing]))
-        encoded = [next(rest) if ids is None else ids for ids in known]
-        lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // self._dtype.itemsize
-        pool = np.frombuffer(b"".join(encoded), dtype=self._dtype)
-        return _gathered(pool, lengths, units.numbers, units.bounds)
+        stems, tails = self._split(units)
+        known = self._stem_ids(stems, units.words)
+        lists = known.followed_by(self._tail_ids(tails))
+        # The ids of a unit are those of its stem and of its tail, which mostly is empty.
+        parts = np.stack([_numbers(stems), len(known) + _numbers(tails)], axis=1)
+        both = lists.take(parts.reshape(-1))
+        found = IdLists(both.ids, both.bounds[::2]).take(units.numbers)
+        return found.ids, found.bounds[units.bounds]
 
-    def _without_endings(self, texts: list[str], words: NDArray[np.bool_]) -> list[bytes]:
-        """The ids of each of these texts; of a word that ends in punctuation, the word's and the punctuation's.
+    def _split(self, units: Units) -> tuple[pa.DictionaryArray, pa.DictionaryArray]:
+        """The distinct units without the punctuation at words' ends, and that punctuation.
 
-        Only the former are kept: there are far fewer of them.
+        Only the former are kept, and there are far fewer of them.
         """
-        stems = [
-            text.rstrip(self._endings) if word else text for text, word in zip(texts, words.tolist(), strict=True)
-        ]
-        last = np.array([ord(stem[-1]) if stem else 0x20 for stem in stems], dtype=np.uint32)
-        split = words & (self._edges.of(last) & Edges.ENDS != 0)
-        stems = [stem if cut else text for text, stem, cut in zip(texts, stems, split.tolist(), strict=True)]
-        known = self._cache.look_up(stems)
-        new = {stem: word for stem, word, ids in zip(stems, words.tolist(), known, strict=True) if ids is None}
-        found = dict(zip(new, self._new(list(new), np.array(list(new.values()), dtype=bool)), strict=True))
-        self._cache.keep(found, found.values())
-        return [
-            (found[stem] if ids is None else ids)
-            + (b"" if len(stem) == len(text) else self._ending(text[len(stem) :]))
-            for text, stem, ids in zip(texts, stems, known, strict=True)
-        ]
+        stems = pc.utf8_rtrim(units.distinct, characters=self._endings) if self._endings else units.distinct
+        last = _outer_characters(pc.if_else(pc.equal(stems, ""), " ", stems))[1]
+        cut = units.words & (self._edges.of(last) & Edges.ENDS != 0)
+        stems = pc.if_else(pa.array(cut), stems, units.distinct)
+        data, bounds = _bytes_of(units.distinct)
+        where = IdLists(data, np.stack([bounds[:-1] + pc.binary_length(stems).to_numpy(), bounds[1:]]).T.reshape(-1))
+        tails = where.take(np.arange(0, 2 * len(stems), 2))
+        return stems.dictionary_encode(), _strings(tails.ids, tails.bounds).dictionary_encode()
+
+    def _stem_ids(self, stems: pa.DictionaryArray, words: NDArray[np.bool_]) -> IdLists:
+        """The ids of the distinct stems, from the cache or else by the tokenizer; ``words`` is of the units."""
+        is_word = np.zeros(len(stems.dictionary), dtype=bool)
+        is_word[_numbers(stems)] = words
+        known, places = self._cache.look_up(stems.dictionary)
+        missing = np.flatnonzero(places < 0)
+        texts = stems.dictionary.take(pa.array(missing))
+        new = IdLists.of(self._new(texts.to_pylist(), is_word[missing]), self._dtype)
+        self._cache.keep(texts, new)
+        places[missing] = len(known) + np.arange(len(missing))
+        return known.followed_by(new).take(places)
+
+    def _tail_ids(self, tails: pa.DictionaryArray) -> IdLists:
+        """The ids of the distinct tails."""
+        return IdLists.of([self._ending(run) if run else b"" for run in tails.dictionary.to_pylist()], self._dtype)
 
     def _ending(self, run: str) -> bytes:
         """The ids of punctuation behind a word."""
@@ -147,8 +152,8 @@ class WordEncoder:
         firsts = np.searchsorted(starts, bounds)  # [texts + 1] each text's first word
         flags = self._edges.of(_outer_characters(distinct.dictionary))
         begins, behind = flags[0] & Edges.BEGINS != 0, flags[1] & Edges.ENDS != 0
-        numbers = distinct.indices.to_numpy().astype(np.int64)
-        units: list[str] = distinct.dictionary.to_pylist()
+        numbers = _numbers(distinct)
+        added: list[str] = []  # units that are not words
 
         # A unit begins with each word but where it touches the one before it in the same text.
         alone = np.ones(len(numbers), dtype=bool)
@@ -171,14 +176,14 @@ class WordEncoder:
             touched[fronts[leading]] = touched[backs[trailing]] = True
         numbers = numbers[first_words]
         if touched.any():
-            numbers[touched] = _numbered(data, unit_starts[touched], unit_ends[touched], units)
+            numbers[touched] = _numbered(data, unit_starts[touched], unit_ends[touched], len(begins), added)
         blank = np.flatnonzero((firsts[1:] == firsts[:-1]) & (bounds[1:] > bounds[:-1]))
         if self._keeps_spaces and len(blank):
-            found = _numbered(data, bounds[:-1][blank], bounds[1:][blank], units)
+            found = _numbered(data, bounds[:-1][blank], bounds[1:][blank], len(begins), added)
             numbers = np.insert(numbers, unit_bounds[blank], found)
             unit_bounds[1:] += np.cumsum(np.bincount(blank, minlength=len(unit_bounds) - 1))
-        words = np.zeros(len(units), dtype=bool)
-        words[: len(begins)] = begins & behind
+        words = np.append(begins & behind, np.zeros(len(added), dtype=bool))
+        units = pa.concat_arrays([distinct.dictionary, pa.array(added, pa.string())])
         return Units(numbers, unit_bounds, units, words)
 
     def _white(self, data: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -188,31 +193,6 @@ class WordEncoder:
             places = np.flatnonzero((data[:-1] == one) & (data[1:] == two))
             white[places] = white[places + 1] = True
         return white
-
-
-class _Cache:
-    """Ids of words, in two generations: a full one becomes the old one, of which only what is asked for lives on."""
-
-    def __init__(self) -> None:
-        self._young: dict[str, bytes] = {}
-        self._old: dict[str, bytes] = {}
-
-    def look_up(self, words: list[str]) -> list[bytes | None]:
-        """The ids of each word, None where they are not known."""
-        found = list(map(self._young.get, words))
-        if self._old:
-            lost = [index for index, ids in enumerate(found) if ids is None]
-            older = [(index, ids) for index in lost if (ids := self._old.get(words[index])) is not None]
-            for index, ids in older:
-                found[index] = ids
-            self.keep([words[index] for index, _ in older], [ids for _, ids in older])
-        return found
-
-    def keep(self, words: Iterable[str], ids: Iterable[bytes]) -> None:
-        """Remember words that are not too long."""
-        self._young.update(pair for pair in zip(words, ids, strict=True) if len(pair[0]) <= CACHED_LENGTH)
-        if len(self._young) >= CACHED_WORDS:
-            self._old, self._young = self._young, {}
 
 
 def _bytes_of(texts: pa.StringArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -243,10 +223,21 @@ def _words(
     end[:-1] &= ~inside[1:]
     end[cut - 1] = inside[cut - 1]
     starts, ends = np.flatnonzero(begin), np.flatnonzero(end) + 1
-    offsets = np.zeros(len(starts) + 1, dtype=np.int32)
-    np.cumsum(ends - starts, out=offsets[1:])
-    words = pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), pa.py_buffer(data[inside]))
+    words = _strings(data[inside], np.concatenate([[0], np.cumsum(ends - starts)]))
     return starts, ends, words.dictionary_encode()
+
+
+def _strings(data: NDArray[np.uint8], bounds: NDArray[np.int64]) -> pa.StringArray:
+    """The texts between bounds in UTF-8 bytes; the first is 0."""
+    return pa.StringArray.from_buffers(
+        len(bounds) - 1, pa.py_buffer(bounds.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))
+    )
+
+
+def _numbers(texts: pa.DictionaryArray) -> NDArray[np.int64]:
+    """``[texts]`` which of the distinct ones each is."""
+    found: NDArray[np.int64] = texts.indices.to_numpy().astype(np.int64)
+    return found
 
 
 def _outer_characters(words: pa.StringArray) -> NDArray[np.uint32]:
@@ -267,26 +258,15 @@ def _outer_characters(words: pa.StringArray) -> NDArray[np.uint32]:
 
 
 def _numbered(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], units: list[str]
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], first: int, added: list[str]
 ) -> list[int]:
-    """Numbers of stretches of text, which are added to ``units`` where they are new."""
+    """Numbers of stretches of text, from ``first`` on; they are added to those that were there."""
     numbers: dict[str, int] = {}
     found = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         text = data[start:end].tobytes().decode()
-        number = numbers.setdefault(text, len(units))
-        if number == len(units):
-            units.append(text)
+        number = numbers.setdefault(text, first + len(added))
+        if number == first + len(added):
+            added.append(text)
         found.append(number)
     return found
-
-
-def _gathered(
-    pool: NDArray[Any], lengths: NDArray[np.int64], numbers: NDArray[np.int64], bounds: NDArray[np.int64]
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The ids of all units one after the other, and where those of each text begin and end."""
-    starts = np.cumsum(lengths) - lengths
-    counts = lengths[numbers]
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    places = np.repeat(starts[numbers] - ends[:-1], counts) + np.arange(ends[-1])
-    return pool[places], ends[bounds]

@@ -13,9 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from tasks import packing_words
-from tasks.packing_words import CACHED_LENGTH, WordEncoder
+from tasks import word_cache
+from tasks.packing_words import WordEncoder
 from tasks.tokenizer_definition import load_definition
+from tasks.word_cache import CACHED_LENGTH
 from tasks.word_locality import Edges, beginnings, endings, keeps_spaces, obstacle, separators
 
 REAL = Path(__file__).parents[2].parent / "shared/data"
@@ -136,20 +137,29 @@ def test_slices_of_arrays(tokenizer: Tokenizer) -> None:
 
 
 def test_the_cache_is_bounded_and_keeps_what_recurs(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing_words, "CACHED_WORDS", 50)
+    monkeypatch.setattr(word_cache, "CACHED_WORDS", 50)
     encoder = WordEncoder(tokenizer, np.uint16)
-    cache = encoder._cache
     for number in range(40):
         texts = [
             f"সব সময় {number}ক {number}খ {'ক' * (CACHED_LENGTH + 1)}",
             " ".join(f"{number}a{i}" for i in range(9)),
         ]
         check(tokenizer, encoder, texts)
-        assert len(cache._young) < 50 + 20
-        assert len(cache._old) < 50 + 20
-        assert "সব" in cache._young | cache._old
-    assert cache._old
-    assert all(len(word) <= CACHED_LENGTH for word in cache._young | cache._old)
+        kept = encoder._cache.words.to_pylist()
+        assert len(kept) < 2 * (50 + 20)
+        assert "সব" in kept
+    assert len(kept) > 50
+    assert all(len(word) <= CACHED_LENGTH for word in kept)
+
+
+def test_words_that_are_known_are_not_encoded_again(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = WordEncoder(tokenizer, np.uint16)
+    check(tokenizer, encoder, sample())
+    asked: list[str] = []
+    encode_new = encoder._new
+    monkeypatch.setattr(encoder, "_new", lambda texts, words: asked.extend(texts) or encode_new(texts, words))
+    check(tokenizer, encoder, [*sample(), "নতুন"])
+    assert asked == ["নতুন"]
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real data are not here")
