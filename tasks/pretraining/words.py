@@ -97,7 +97,10 @@ class Words:
         Raises:
             UserError: the two differ, but beside unknown tokens.
         """
-        encoding = backend.encode("".join(entries) + " " + " ".join(entries), add_special_tokens=False)
+        # a letter in front: metaspace with `prepend: first` makes one word of its mark and punctuation at a text's
+        # front, and two of them everywhere else
+        text = f"{LETTER}{''.join(entries)} {' '.join(entries)}"
+        encoding = backend.encode(text, add_special_tokens=False)
         ids, words = np.array(encoding.ids), np.array(encoding.word_ids)
         starts = self.starts(ids[None])[0, 1:]
         known = (self._last[ids[:-1]] != ALONE) & (self._first[ids[1:]] != ALONE)

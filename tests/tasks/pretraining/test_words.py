@@ -15,8 +15,10 @@ from tasks.contract import UserError
 from tasks.pretraining.batches import Collator, PackedSplit
 from tasks.pretraining.settings import MaskingSettings
 from tasks.pretraining.words import Words
-from tasks.tokenizer_building import build_tokenizer, build_trainer, save_tokenizer
+from tasks.tokenizer_building import build_tokenizer, save_tokenizer, set_vocabulary
 from tasks.tokenizer_definition import load_definition
+from tasks.tokenizer_fitting import fit_vocabulary
+from tasks.tokenizer_words import count_words
 
 REAL = Path(__file__).parents[3].parent / "shared/data"
 
@@ -47,7 +49,9 @@ TRICKY = [
 def train(folder: Path, name: str, size: int, **changes) -> Path:
     definition = load_definition(name).model_copy(update=changes)
     tokenizer = build_tokenizer(definition)
-    tokenizer.train_from_iterator(TRAINING * 3, build_trainer(definition, size))
+    folder.mkdir(exist_ok=True)
+    model, _ = fit_vocabulary(count_words([TRAINING * 3], tokenizer), definition, size, folder)
+    set_vocabulary(tokenizer, model, definition)
     save_tokenizer(tokenizer, definition, folder)
     return folder
 
