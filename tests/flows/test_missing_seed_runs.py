@@ -69,7 +69,8 @@ class Evaluation:
         (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         scores = {"seed": settings.seed, "score": right / 10, "validation_score": 0.5, "best_epoch": 1, "flags": []}
         data = {"source": {"kind": "files"}, "items": {"test": 10}}
-        more = {"metric": "accuracy", "majority": 0.5, "data": data, "model": settings.model, "task": "ncc"}
+        more = {"metric": "accuracy", "majority": 0.5, "data": data, "warnings": []}
+        more |= {"model": settings.model, "task": "ncc"}
         (folder / "scores.json").write_text(json.dumps(scores | more))
         return {}
 
