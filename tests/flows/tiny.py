@@ -43,6 +43,7 @@ def processes_of_session(leader: int) -> list[str]:
 
 COLLABORATIVE = (
     *(setting for setting in SETTINGS if not setting.startswith("pretraining.")),
+    "corpus.validation_fraction=0.1",  # enough masked tokens that what a model of 24 steps guesses is among them
     "pretraining.engine=collaborative",
     "pretraining.steps=24",
     "pretraining.warmup_steps=2",
