@@ -120,10 +120,11 @@ def make_tokenizer(corpus: Path, given: Path | None, folder: Path) -> None:
             json.dumps(config | {"tokenizer_class": "PreTrainedTokenizerFast"}), encoding="utf-8"
         )
         return
+    from tasks.corpus_text import batches_of
     from tasks.tokenizer_building import build_tokenizer, save_tokenizer, set_vocabulary
     from tasks.tokenizer_definition import load_definition
     from tasks.tokenizer_fitting import fit_vocabulary
-    from tasks.tokenizer_training import BATCH_CHARACTERS, batches_of
+    from tasks.tokenizer_training import BATCH_CHARACTERS
     from tasks.tokenizer_words import count_words
 
     definition = load_definition("bengali-unigram-32k")

@@ -77,9 +77,9 @@ def lines_of(path: Path) -> Iterator[str]:
 def train_tokenizers(folder: Path) -> None:
     from tokenizers import AddedToken, trainers
 
+    from tasks.corpus_text import batches_of
     from tasks.tokenizer_building import build_tokenizer
     from tasks.tokenizer_definition import load_definition
-    from tasks.tokenizer_training import batches_of
 
     definition = load_definition("bengali-unigram-32k")
     tokenizer = build_tokenizer(definition)
@@ -108,10 +108,11 @@ def train_sentencepiece(folder: Path) -> None:
 
 
 def train_sahajflow(folder: Path) -> None:
+    from tasks.corpus_text import batches_of
     from tasks.tokenizer_building import build_tokenizer, save_tokenizer, set_vocabulary
     from tasks.tokenizer_definition import load_definition
     from tasks.tokenizer_fitting import fit_vocabulary
-    from tasks.tokenizer_training import BATCH_CHARACTERS, batches_of
+    from tasks.tokenizer_training import BATCH_CHARACTERS
     from tasks.tokenizer_words import count_words
 
     definition = load_definition("bengali-unigram-32k")

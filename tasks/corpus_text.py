@@ -5,7 +5,7 @@ The artifact holds ``data/<split>-*.parquet`` with the string columns ``id``, ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,20 @@ def read_texts(corpus: Path, split: str, *, first: int = 0) -> Iterator[list[str
     """The texts of a split in batches of at most ``DOCUMENTS_A_BATCH``, from document number ``first`` on."""
     for column in _columns(corpus, split, first):
         yield column.to_pylist()
+
+
+def batches_of(texts: Iterable[str], limit: int) -> Iterator[list[str]]:
+    """The same texts in lists of about ``limit`` characters each."""
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if characters >= limit:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
 def _columns(corpus: Path, split: str, first: int) -> Iterator[Any]:

@@ -8,7 +8,6 @@ Imported only by a running stage: the libraries are imported at the top.
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -24,7 +23,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from tasks.contract import StageError
+from tasks.corpus_text import batches_of
 from tasks.executor import Result, in_order
+from tasks.freed_memory import give_back
 from tasks.packing_rows import Ids, SpecialIds
 from tasks.packing_words import WordEncoder
 from tasks.sentences import split_sentences
@@ -118,21 +119,20 @@ class Encoder:
         Yields:
             The documents in their order.
         """
-        documents = _regroup(batches)
+        documents = batches_of(chain.from_iterable(batches), BATCH_CHARACTERS)
         if cluster is not None:
             work = partial(encode_batch, self._content, self.obstacle is None, sentences)
             yield from _results(in_order(cluster, work, documents, ahead=BATCHES_ON_CLUSTER))
             return
         # One batch is cut, another encoded (by the tokenizer's own threads), a third packed by the caller.
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
         with ThreadPoolExecutor(1, "cutting") as cutting, ThreadPoolExecutor(1, "encoding") as encoding:
             cuts = in_order(cutting, partial(_cut, self._encoder, sentences), documents, ahead=BATCHES_AHEAD)
             work = partial(_encoded, self._encoder)
             encoded = _results(in_order(encoding, work, _results(cuts), ahead=BATCHES_AHEAD))
             for number, batch in enumerate(encoded, start=1):
                 yield batch
-                if trim is not None and number % BATCHES_A_TRIM == 0:
-                    trim(0)
+                if number % BATCHES_A_TRIM == 0:
+                    give_back()
 
 
 class WholeEncoder:
@@ -217,18 +217,3 @@ def _difference(texts: list[str], by_word: WordEncoder, whole: WholeEncoder) -> 
         if not np.array_equal(one, other):
             return f"a text that gives other ids by words: {text[:40]!r}"
     return None
-
-
-def _regroup(batches: Iterable[list[str]]) -> Iterator[list[str]]:
-    """The same documents in batches of about ``BATCH_CHARACTERS``."""
-    group: list[str] = []
-    characters = 0
-    for batch in batches:
-        for document in batch:
-            group.append(document)
-            characters += len(document)
-            if characters >= BATCH_CHARACTERS:
-                yield group
-                group, characters = [], 0
-    if group:
-        yield group

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tasks.contract import SCRATCH, Progress, Stage, StageError, UserError
-from tasks.corpus_text import count_characters, count_documents, read_texts
+from tasks.corpus_text import batches_of, count_characters, count_documents, read_texts
 from tasks.parts import Parts
 from tasks.tokenizer_settings import TokenizerSettings
 
@@ -123,20 +123,6 @@ def sample_lines(lines: Iterable[str], share: float, limit: int, seed: int) -> I
             if limit < 0:
                 return
             yield line
-
-
-def batches_of(lines: Iterable[str], limit: int) -> Iterator[list[str]]:
-    """Lists of lines with about ``limit`` characters each."""
-    batch: list[str] = []
-    characters = 0
-    for line in lines:
-        batch.append(line)
-        characters += len(line)
-        if characters >= limit:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def _train(

@@ -14,10 +14,10 @@ from transformers import AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from tasks.contract import LOGS, SCRATCH, Progress, UserError
+from tasks.freed_memory import kept_memory
 from tasks.pretraining.batches import Collator, PackedSplit
 from tasks.pretraining.devices import count_devices, train_together
 from tasks.pretraining.group import ALONE, Group
-from tasks.pretraining.memory import kept_memory
 from tasks.pretraining.models import build_model, count_parameters
 from tasks.pretraining.precision import Hardware, choose_hardware
 from tasks.pretraining.probe import Probe, told

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOGITS_BYTES = 32 * 2**20 - 4096
 """A part's logits in fp32 take at most so much: tensors of 32 MiB and more are new memory from the system each time
-(see ``tasks.pretraining.memory``), which costs more than computing with them."""
+(see ``tasks.freed_memory``), which costs more than computing with them."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,10 @@ def _predictions(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Sum of the tokens' losses, and outside training how many are predicted rightly; on the CPU part by part."""
     head = vocabulary_head(model)
-    rows = max(1, LOGITS_BYTES // (4 * model.config.vocab_size)) if states.device.type == "cpu" else len(states)
+    rows = LOGITS_BYTES // (4 * model.config.vocab_size) if states.device.type == "cpu" else len(states)
+    rows = max(1, rows)
     mlm, correct = torch.zeros((), device=states.device), torch.zeros((), dtype=torch.long, device=states.device)
-    for part, aims in zip(states.split(max(1, rows)), targets.split(max(1, rows)), strict=True):
+    for part, aims in zip(states.split(rows), targets.split(rows), strict=True):
         predicted = head(part).float()
         mlm = mlm + cross_entropy(predicted, aims, reduction="sum")
         if not torch.is_grad_enabled():

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from tasks.pretraining import memory
-from tasks.pretraining.memory import kept_memory
+from tasks import freed_memory
+from tasks.freed_memory import kept_memory
 
 FAULTS = """
 import ctypes, resource
-from tasks.pretraining.memory import kept_memory
+from tasks.freed_memory import kept_memory
 
 libc = ctypes.CDLL(None)
 libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
@@ -43,6 +43,6 @@ def test_freed_memory_stays_while_the_context_is_open() -> None:
 
 
 def test_where_there_is_no_such_library_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.sys, "platform", "darwin")
+    monkeypatch.setattr(freed_memory.sys, "platform", "darwin")
     with kept_memory():
         pass

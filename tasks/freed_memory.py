@@ -1,10 +1,10 @@
-"""Keeping freed memory in the process while a model trains on the CPU.
+"""What becomes of freed memory: kept in the process while a model trains on the CPU, or given back at once.
 
-The C library gives memory at the heap's end back to the system when a step frees its tensors, and asks for it anew in
-the next one, where the system has to clear it page by page. Only tensors of 32 MiB and more are left out: they are
-given back one by one, whatever is set here. To keep those too would be possible, but glibc before 2.38 fits an aligned
-tensor, as all of torch's are, hardly ever into what one of the same size has left (its bug 14581): memory grew by
-30 MB a step.
+Both through the C library, on Linux with glibc; elsewhere nothing happens. By itself it gives memory at the heap's end
+back to the system when a step frees its tensors, and asks for it anew in the next one, where the system has to clear
+it page by page. Only tensors of 32 MiB and more are left out: they are given back one by one, whatever is set here. To
+keep those too would be possible, but glibc before 2.38 fits an aligned tensor, as all of torch's are, hardly ever into
+what one of the same size has left (its bug 14581): memory grew by 30 MB a step.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ than needed the heap grows by; size from which memory comes from the system by i
 NEVER = 2**31 - 1
 
 GROWTH = 64 * 2**20
+"""TOP_PAD while memory is kept: the heap grows seldom."""
 
 LARGEST = 32 * 2**20
 """The largest MMAP_THRESHOLD that glibc takes, and what it raises its own to once memory of that size was freed; twice
@@ -31,9 +32,9 @@ USUAL_GROWTH = 128 * 2**10
 
 @contextlib.contextmanager
 def kept_memory() -> Iterator[None]:
-    """Freed memory stays with the process while the context is open; then it is given back. Linux with glibc only."""
-    mallopt, trim = _glibc("mallopt"), _glibc("malloc_trim")
-    if mallopt is None or trim is None:
+    """Freed memory stays with the process while the context is open; then it is given back."""
+    mallopt = _glibc("mallopt")
+    if mallopt is None:
         yield
         return
     mallopt(MMAP_THRESHOLD, LARGEST)
@@ -44,6 +45,13 @@ def kept_memory() -> Iterator[None]:
     finally:
         mallopt(TRIM_THRESHOLD, 2 * LARGEST)
         mallopt(TOP_PAD, USUAL_GROWTH)
+        give_back()
+
+
+def give_back() -> None:
+    """Give all memory that is free back to the system, also between pieces that are in use."""
+    trim = _glibc("malloc_trim")
+    if trim is not None:
         trim(0)
 
 
