@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 
 from tasks.contract import no_progress
 from tasks.packing import PackingSettings, run
 from tasks.packing_rows import Row, SpecialIds
-from tasks.tokenizer_building import save_tokenizer
-from tasks.tokenizer_definition import load_definition
 
 PAD, CLS, SEP = 0, 2, 3
 SPECIAL = SpecialIds(PAD, CLS, SEP)
@@ -65,14 +62,3 @@ def arrays(document: list[int]) -> np.ndarray:
 
 def copied(rows: Iterator[Row]) -> list[tuple[list[int], int, int]]:
     return [(row.ids.tolist(), row.boundary, row.length) for row in rows]
-
-
-def made_corpus(folder: Path) -> Path:
-    train = [text_of(i, 1 + i % 9) for i in range(300)] + ["", "  ", "[SEP] <pad> [MASK]"]
-    return write_corpus(folder, train, [text_of(900 + i, 5) for i in range(30)])
-
-
-def made_tokenizer(fitted: Callable[..., Tokenizer], folder: Path) -> Path:
-    definition = load_definition("bengali-unigram-32k")
-    save_tokenizer(fitted(definition, [text_of(i, 5) for i in range(200)], 200), definition, folder)
-    return folder

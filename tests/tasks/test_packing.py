@@ -4,7 +4,6 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,6 @@ from tasks.packing import PackingSettings, run
 sys.path.insert(0, str(Path(__file__).parent))
 from packing_runs import (
     REAL,
-    made_corpus,
-    made_tokenizer,
     pack,
     read,
     text_of,
@@ -26,18 +23,7 @@ from packing_runs import (
 )
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_corpus(tmp_path_factory.mktemp("corpus") / "c")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(fitted: Callable[..., Tokenizer], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_tokenizer(fitted, tmp_path_factory.mktemp("tokenizer"))
-
-
 def test_a_long_document_continues(tokenizer: Path, tmp_path: Path) -> None:
-    from tokenizers import Tokenizer
 
     long = text_of(1, 300)
     corpus = write_corpus(tmp_path / "c", [long], [long])

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,22 +19,10 @@ from packing_runs import (
     CLS,
     PAD,
     content,
-    made_corpus,
-    made_tokenizer,
     pack,
     read,
     write_corpus,
 )
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_corpus(tmp_path_factory.mktemp("corpus") / "c")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(fitted: Callable[..., Tokenizer], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_tokenizer(fitted, tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.mark.parametrize("mode", ["concatenate", "sentence-pairs"])
@@ -51,7 +38,7 @@ def test_a_cluster_gives_the_same_bytes(
 def test_a_tokenizer_that_looks_past_words_encodes_documents(
     corpus: Path, tokenizer: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from tokenizers import Tokenizer, normalizers
+    from tokenizers import normalizers
 
     assert pack(corpus, tokenizer, tmp_path / "word")["encoding"] == "by word"
     other = tmp_path / "tokenizer"

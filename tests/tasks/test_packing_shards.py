@@ -3,7 +3,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
-from tokenizers import Tokenizer
 
 from tasks import packing
 from tasks.packing import PackingSettings
@@ -22,23 +20,11 @@ from packing_runs import (
     PAD,
     SEP,
     content,
-    made_corpus,
-    made_tokenizer,
     pack,
     read,
     text_of,
     write_corpus,
 )
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_corpus(tmp_path_factory.mktemp("corpus") / "c")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(fitted: Callable[..., Tokenizer], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_tokenizer(fitted, tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.mark.parametrize("mode", ["concatenate", "sentence-pairs", "published"])
