@@ -228,6 +228,14 @@ def measure(side: str, mode: str, corpus: Path, tokenizer_folder: Path, out: Pat
     return result
 
 
+def peak() -> float:
+    """Most memory of this process or one of its children, in MB; the own one not by ``getrusage``, which takes over
+    that of the process that started it."""
+    status = Path("/proc/self/status").read_text()
+    own = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
+    return max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) / 1024
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, default=Path("../shared/data/corpus/bn"), help="folder of .jsonl.gz")
@@ -242,8 +250,7 @@ def main() -> None:
         corpus, tokenizer, out = map(Path, paths)
         sides = {"stage": partial(stage, mode=arguments.mode), "example": example}
         seconds = sides[name](corpus, tokenizer, out)
-        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        print(json.dumps({"seconds": seconds, "peak": peak / 1024}))
+        print(json.dumps({"seconds": seconds, "peak": peak()}))
         return
     texts = texts_of(arguments.corpus)
     if not texts:

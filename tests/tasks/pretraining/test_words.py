@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +16,8 @@ from tasks.contract import UserError
 from tasks.pretraining.batches import Collator, PackedSplit
 from tasks.pretraining.settings import MaskingSettings
 from tasks.pretraining.words import Words
-from tasks.tokenizer_building import build_tokenizer, save_tokenizer, set_vocabulary
+from tasks.tokenizer_building import save_tokenizer
 from tasks.tokenizer_definition import load_definition
-from tasks.tokenizer_fitting import fit_vocabulary
-from tasks.tokenizer_words import count_words
 
 REAL = Path(__file__).parents[3].parent / "shared/data"
 
@@ -46,22 +45,19 @@ TRICKY = [
 ]
 
 
-def train(folder: Path, name: str, size: int, **changes) -> Path:
+def train(fitted: Callable[..., Tokenizer], folder: Path, name: str, size: int, **changes) -> Path:
     definition = load_definition(name).model_copy(update=changes)
-    tokenizer = build_tokenizer(definition)
-    folder.mkdir(exist_ok=True)
-    model, _ = fit_vocabulary(count_words([TRAINING * 3], tokenizer), definition, size, folder)
-    set_vocabulary(tokenizer, model, definition)
-    save_tokenizer(tokenizer, definition, folder)
+    save_tokenizer(fitted(definition, TRAINING * 3, size), definition, folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory):
+def trained(fitted, tmp_path_factory: pytest.TempPathFactory):
     """A small tokenizer of each definition, by the definition's name."""
     sizes = {"bengali-unigram-32k": 130, "template": 130, "bengali-wordpiece-32k": 200, "bert-wordpiece-32k": 200}
     folder = tmp_path_factory.mktemp("tokenizers")
-    return {name: AutoTokenizer.from_pretrained(train(folder / name, name, size)) for name, size in sizes.items()}
+    folders = {name: train(fitted, folder / name, name, size) for name, size in sizes.items()}
+    return {name: AutoTokenizer.from_pretrained(place) for name, place in folders.items()}
 
 
 def differing(tokenizer, texts: list[str], unknown_divides: bool) -> list[str]:
@@ -130,10 +126,11 @@ def test_words_of_real_text(trained):
         [{"step": "bert"}, {"step": "metaspace", "prepend": "always"}, {"step": "digits"}],
     ],
 )
-def test_words_follow_the_steps_of_a_users_definition(tmp_path, steps):
+def test_words_follow_the_steps_of_a_users_definition(fitted, tmp_path, steps):
     definition = load_definition("template")
     content = definition.model_dump(mode="json") | {"pre_tokenizer": steps}
-    folder = train(tmp_path, "template", 130, pre_tokenizer=type(definition).model_validate(content).pre_tokenizer)
+    changed = type(definition).model_validate(content).pre_tokenizer
+    folder = train(fitted, tmp_path, "template", 130, pre_tokenizer=changed)
     assert differing(AutoTokenizer.from_pretrained(folder), TRICKY, unknown_divides=True) == []
 
 
