@@ -10,90 +10,17 @@ import pytest
 from eval.conll import read_conll
 from eval.data import check, load_task, warnings_of
 from eval.published import published_tables
-from eval.settings import EvaluationSettings, FineTuningSettings, TaskSettings
+from eval.settings import EvaluationSettings, TaskSettings
 from eval.tables import Fields, csv_rows, hub_splits, labelled_texts, labelled_words
 from eval.task_files import expanded
 from tasks.contract import UserError
 from tasks.durable import sha256_of
 from tasks.identity import identity_of
 
-SHARED = Path(__file__).parents[2].parent / "shared/data"
-NEWS = ("kolkata", "state", "national", "sports", "entertainment", "international")
-COMMIT = "0" * 40
-WIKIANN = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC")
+sys.path.insert(0, str(Path(__file__).parent))
+from labelled_files import COMMIT, NEWS, SHARED, WIKIANN, files_task, write
+
 shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the real data are not here")
-
-
-def write(path: Path, text: str | bytes) -> Path:
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
-
-
-def files_task(kind: str, train: Path, other: Path | None = None, labels=None, **source) -> TaskSettings:
-    other = other or train
-    paths = {"train": str(train), "validation": str(other), "test": str(other)}
-    return TaskSettings(kind=kind, source={"kind": "files", **paths, **source}, labels=labels)
-
-
-def test_conll_dialects_of_one_file_read_alike(tmp_path):
-    wanted = ([["ঢাকা", "শহর"], ["#", "রবি"]], [["B-LOC", "O"], ["O", "B-PER"]])
-    plain = "ঢাকা\tB-LOC\nশহর\tO\n\n#\tO\nরবি\tB-PER\n"
-    dialects = {
-        "plain": plain,
-        "spaces": plain.replace("\t", " "),
-        "windows": "\ufeff" + plain.replace("\n", "\r\n"),
-        "no final newline": plain.rstrip("\n"),
-        "blank lines": "\n\n" + plain.replace("\n\n", "\n \n\n"),
-        "comments": "# id = 1\n#newdoc\n" + plain.replace("\n\n", "\n\n# text = রবি B-PER\n"),
-        "docstart": "-DOCSTART- -X- O O\n\n" + plain,
-        "language prefix": plain.replace("ঢাকা", "bn:ঢাকা")
-        .replace("শহর", "bn:শহর")
-        .replace("#", "bn:#")
-        .replace("রবি", "bn:রবি"),
-    }
-    for name, text in dialects.items():
-        assert read_conll(write(tmp_path / "a.conll", text)) == wanted, name
-    for more in range(1, 4):  # 3 to 5 columns, the word first and the tag last
-        wide = plain.replace("\t", "\t_" * more + "\t")
-        assert read_conll(write(tmp_path / "a.conll", wide)) == wanted
-        assert read_conll(write(tmp_path / "a.conll", wide.replace("\t", " "))) == wanted
-    columns = "1\tঢাকা\tB-LOC\t-\n2\tশহর\tO\t-\n\n1\t#\tO\t-\n2\tরবি\tB-PER\t-\n"
-    assert read_conll(write(tmp_path / "b.conll", columns), token_column=1, tag_column=2) == wanted
-
-
-def test_a_prefix_that_some_words_lack_is_kept(tmp_path):
-    words, _ = read_conll(write(tmp_path / "a.conll", "bn:ক O\nhttp://x O\n"))
-    assert words == [["bn:ক", "http://x"]]
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "says"),
-    [
-        ("ক\tO\nখ\n", 2, "has no tag"),
-        ("ক\tO\n\nখ\tPER\n", 3, "tag 'PER' is not IOB2, IOB1 or BIOES"),
-        ("ক\tO\nখ\tB-GPE\n", 2, "unknown label 'B-GPE'"),
-        ("ক\tO\n\tO\n", 2, "word is empty"),
-        (b"\xe0\xa6\x95\tO\n\xff\tO\n", 2, "not UTF-8"),
-        ("ক\tO\n#tag\n", 2, "has no tag"),
-        ("ক NNP B-NP B-PER\nখ NN I-NP\n", 2, "3 columns where the file's first word has 4"),
-        ("ক\tO\nখ\tO\t\n", 2, "3 columns where the file's first word has 2"),
-        ("ক\tO\nখ\tS-GPE\n", 2, "unknown label 'B-GPE'"),
-        ("ক\tO\nখ\tE-PERS\n", 2, "unknown label 'I-PERS'; did you mean 'I-PER'?"),
-    ],
-)
-def test_bad_conll_names_file_and_line(tmp_path, text, line, says):
-    path = write(tmp_path / "bad.conll", text)
-    with pytest.raises(UserError) as error:
-        read_conll(path, labels=WIKIANN)
-    assert str(error.value).startswith(f"{path}:{line}: ")
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_too_few_columns(tmp_path):
-    path = write(tmp_path / "a.conll", "ক\tO\n")
-    with pytest.raises(UserError, match=r"a\.conll:1: 2 columns are too few"):
-        read_conll(path, token_column=1, tag_column=2)
 
 
 def test_labels_are_those_of_the_training_split_and_others_are_errors(tmp_path):
@@ -115,72 +42,6 @@ def test_a_single_class_is_an_error(tmp_path):
     path = write(tmp_path / "a.csv", "label,text\nx,ক\nx,খ\n")
     with pytest.raises(UserError, match="only one label, 'x'"):
         load_task(files_task("classification", path))
-
-
-def test_csv_with_header_and_official_form_without(tmp_path):
-    header = write(tmp_path / "a.csv", 'topic,id,body\nb,1,"ক, ""খ""\nগ"\na,2,ঘ\n')
-    data = load_task(files_task("classification", header, text_field="body", label_field="topic"))
-    assert data.labels == ("a", "b")
-    assert data.splits["test"].inputs == ['ক, "খ"\nগ', "ঘ"]
-    assert data.splits["test"].labels == ["b", "a"]
-    bare = write(tmp_path / "b.csv", 'b,"ক\nখ"\na,গ\n')
-    data = load_task(files_task("classification", bare, labels=("b", "a")))
-    assert data.labels == ("b", "a")
-    assert data.splits["train"].inputs == ["ক\nখ", "গ"]
-    tsv = write(tmp_path / "c.tsv", "text\tlabel\nক, খ\ta\nগ\tb\n")
-    assert load_task(files_task("classification", tsv)).splits["train"].inputs == ["ক, খ", "গ"]
-
-
-@pytest.mark.parametrize(
-    ("text", "labels", "place", "says"),
-    [
-        ("topic,text\na,ক\n", None, ":1: ", "no columns 'text' and 'label'"),
-        ("a,ক\nb,খ\n", None, ":1: ", "give labels"),
-        ("label,text\na,ক\nbb,খ\n", ("a", "b"), ":3: ", "unknown label 'bb'; did you mean 'b'?"),
-        ('label,text\na,"ক\nখ"\nb\n', None, ":4: ", "1 columns instead of 2"),
-        ('label,text\na,"ক\n', None, ":2: ", "not a valid table"),
-        ("label,text\na,ক,খ\n", None, ":2: ", "3 columns instead of 2"),
-        ("label,text\na,ক\n ,খ\n", None, ":3: ", "the label in 'label' is empty"),
-        ("label,text,label\na,ক,b\n", None, ":1: ", "2 columns are called 'label'"),
-        (b"label,text\na,\xff\n", None, ":2: ", "not UTF-8"),
-    ],
-)
-def test_bad_csv_names_file_and_line(tmp_path, text, labels, place, says):
-    path = write(tmp_path / "bad.csv", text)
-    with pytest.raises(UserError) as error:
-        load_task(files_task("classification", path, labels=labels))
-    assert f"{path}{place}" in str(error.value)
-    assert says in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [
-        ('{"tokens": ["a"], "ner_tags": [0, 1]}', ":2: 1 words but 2 tags"),
-        ('{"tokens": ["a"], "ner_tags": [7]}', ":2: label 7 is not a number from 0 to 6"),
-        ('{"tokens": ["a"]}', ":2: no value 'ner_tags'"),
-        ('{"tokens": [], "ner_tags": []}', ":2: 'tokens' is an empty list"),
-        ('{"tokens": "a", "ner_tags": [0]}', ":2: 'tokens' is a str, not a list"),
-        ('{"tokens": ["a"], "ner_tags": [0]', ":2: not JSON"),
-        ("[1]", ":2: a list, not a JSON object"),
-        ('{"tokens": ["a"], "ner_tags": [true]}', ":2: label True is neither"),
-        (r'{"tokens": ["\udc00"], "ner_tags": [0]}', r":2: \udc00 is half a character"),
-        ('{"tokens": ' + "[" * 200_000, ":2: JSON that is nested too deeply"),
-        ('{"tokens": ["a"], "ner_tags": [' + "1" * 5_000 + "]}", ":2: a whole number with more than 4300 digits"),
-    ],
-)
-def test_bad_json_lines_name_file_and_line(tmp_path, row, says):
-    path = write(tmp_path / "bad.jsonl", f'{{"tokens": ["a", "b"], "ner_tags": [1, "O"]}}\n{row}\n')
-    with pytest.raises(UserError) as error:
-        load_task(files_task("ner", path, labels=WIKIANN))
-    assert f"{path}{says}" in str(error.value)
-
-
-def test_numbers_without_names_need_labels(tmp_path):
-    path = write(tmp_path / "a.jsonl", '{"text": "a", "label": 1}\n')
-    with pytest.raises(UserError, match="give the task's labels in the order of their ids"):
-        load_task(files_task("classification", path))
-    assert load_task(files_task("classification", path, labels=("x", "y"))).splits["test"].labels == ["y"]
 
 
 @pytest.fixture
@@ -259,26 +120,6 @@ def test_a_local_copy_is_read_in_place_of_the_hub_and_counts_by_its_content(hub_
         task(moved, local="bn/*.parquet")
 
 
-def test_label_names_in_bioes_become_iob2(tmp_path):
-    import datasets
-
-    names = ["O", "B-PER", "I-PER", "E-PER", "S-PER"]
-    features = datasets.Features(
-        {
-            "tokens": datasets.List(datasets.Value("string")),
-            "ner_tags": datasets.List(datasets.ClassLabel(names=names)),
-        }
-    )
-    rows = {"tokens": [["a", "b", "c", "d"]], "ner_tags": [[1, 3, 4, 0]]}
-    for split in ("train", "validation", "test"):
-        datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / f"{split}.parquet")
-    source = {"kind": "hub", "dataset": "a/b", "revision": COMMIT, "local": f"{tmp_path}/{{split}}.parquet"}
-    data = load_task(TaskSettings(kind="ner", source=source))
-    assert data.labels == ("O", "B-PER", "I-PER")
-    assert data.splits["test"].labels == [["B-PER", "I-PER", "B-PER", "O"]]
-    assert data.tags_converted == 6
-
-
 def builtin_from_files(definition: str, split_files: dict[str, str], folder: Path) -> TaskSettings:
     tasks = expanded({"t": {"definition": definition, "source": {"kind": "files", **split_files}}}, folder)
     return TaskSettings.model_validate(tasks["t"], context={"folder": folder})
@@ -332,53 +173,6 @@ def test_a_stated_digest_holds_for_any_format_and_refuses_other_content(tmp_path
         TaskSettings(kind="ner", source={"kind": "sample"}, sha256="abc")
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
-def test_tables_with_byte_order_mark_windows_lines_and_no_final_newline(tmp_path, ending):
-    plain = {
-        "csv": "label,text\na,ক\nb,খ\n",
-        "tsv": "label\ttext\na\tক\nb\tখ\n",
-        "jsonl": '{"label": "a", "text": "ক"}\n{"label": "b", "text": "খ"}\n',
-    }[ending]
-    for text in (plain, "\ufeff" + plain.replace("\n", "\r\n"), plain.rstrip("\n")):
-        data = load_task(files_task("classification", write(tmp_path / f"a.{ending}", text)))
-        assert (data.splits["test"].inputs, data.splits["test"].labels) == (["ক", "খ"], ["a", "b"])
-
-
-def test_bad_parquet(tmp_path):
-    path = write(tmp_path / "a.parquet", "no parquet")
-    with pytest.raises(UserError, match=r"a\.parquet: not a Parquet file"):
-        load_task(files_task("classification", path))
-    pyarrow.parquet.write_table(pyarrow.table({"text": ["a"]}), path)
-    with pytest.raises(UserError, match="no column 'label'"):
-        load_task(files_task("classification", path))
-
-
-def test_damaged_parquet(tmp_path):
-    path = tmp_path / "a.parquet"
-
-    def fails(says):
-        with pytest.raises(UserError) as error:
-            load_task(files_task("classification", path, labels=("a", "b")))
-        assert str(error.value).startswith(f"{path}: ")
-        assert says in str(error.value)
-        assert "\n" not in str(error.value)
-
-    table = pyarrow.table({"text": [f"ক {n}" for n in range(3_000)], "label": ["a", "b"] * 1_500})
-    pyarrow.parquet.write_table(table, path, compression="zstd", use_dictionary=False)
-    whole = path.read_bytes()
-    for start in (8, len(whole) - 300):  # in a page, in the footer
-        path.write_bytes(whole[:start] + b"\xff" * 40 + whole[start + 40 :])
-        fails("damaged")
-    column = pyarrow.Array.from_buffers(pyarrow.string(), 1, pyarrow.array([b"\xff"], pyarrow.binary()).buffers())
-    pyarrow.parquet.write_table(pyarrow.table({"text": column, "label": ["a"]}), path)
-    fails("not UTF-8")
-    pyarrow.parquet.write_table(pyarrow.table([["a"], ["b"], ["c"]], names=["text", "label", "text"]), path)
-    fails("2 columns are called 'text'")
-    for entry in ("{", '{"info": 3}', '{"info": {"features": {"text": {"_type": "Nope"}}}}', b"\xff"):
-        pyarrow.parquet.write_table(table.replace_schema_metadata({"huggingface": entry}), path)
-        fails("'huggingface' entry is broken")
-
-
 def test_a_local_folder_does_not_stand_for_a_pinned_data_set(tmp_path, monkeypatch):
     (tmp_path / "owner/name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -388,22 +182,6 @@ def test_a_local_folder_does_not_stand_for_a_pinned_data_set(tmp_path, monkeypat
     source = {"kind": "hub", "dataset": "owner/name", "revision": COMMIT}
     with pytest.raises(UserError, match="would be read in place of the hub's data set"):
         check(EvaluationSettings(tasks={"t": TaskSettings(kind="ner", source=source)}))
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "says"),
-    [
-        ("a.CSV.gz", "classification", "unpack it to one that ends in .csv, .tsv, .jsonl, .json, .parquet"),
-        ("a.conll.xz", "ner", "labelled files are not read compressed"),
-        ("a.txt", "classification", "does not end in .csv, .tsv, .jsonl, .json, .parquet; rename it"),
-        ("a\nb.conll", "ner", r"a\nb.conll':1: 'ক' has no tag"),
-    ],
-)
-def test_a_file_that_cannot_be_read_by_its_name(tmp_path, name, kind, says):
-    with pytest.raises(UserError) as error:
-        check(EvaluationSettings(tasks={"t": files_task(kind, write(tmp_path / name, "ক\n"))}))
-    assert says in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_check_reads_small_files_and_imports_nothing_heavy(tmp_path, monkeypatch):
@@ -448,35 +226,6 @@ def test_check_finds_what_is_wrong_before_anything_runs(tmp_path):
         checked(files_task("ner", good, tag_column="ner_tags"))
     with pytest.raises(UserError, match="csv holds no lists of words"):
         checked(files_task("ner", write(tmp_path / "a.csv", "x")))
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"labels": ["O", "PER"]}, "'PER' is not an IOB2 tag"),
-        ({"labels": ["B-PER", "I-PER"]}, "the tag O is missing"),
-        ({"labels": ["O", "I-PER"]}, "but not 'B-PER'"),
-        ({"labels": ["O", "B-X", "O"]}, "not distinct"),
-        ({"source": {"kind": "hub", "dataset": "a/b", "revision": "main"}}, "pin it"),
-        ({"source": {"kind": "sample"}, "labels": ["O", "B-X"]}, "labels of its own"),
-        ({"source": {"kind": "web"}}, "does not match any of the expected tags"),
-    ],
-)
-def test_settings_that_cannot_be(change, says):
-    source = {"kind": "files", "train": "a", "validation": "b", "test": "c"}
-    with pytest.raises(ValueError, match=says):
-        TaskSettings.model_validate({"kind": "ner", "source": source, **change})
-
-
-def test_seeds():
-    task = {"t": {"kind": "ner", "source": {"kind": "sample"}}}
-    assert EvaluationSettings(seeds=3, tasks=task).seed_list == (1, 2, 3)
-    assert EvaluationSettings(seeds=[7, 5], tasks=task).seed_list == (7, 5)
-    for bad in (0, [1, 1], [], [-1], "x"):
-        with pytest.raises(ValueError, match="seeds"):
-            EvaluationSettings(seeds=bad, tasks=task)
-    with pytest.raises(ValueError, match="no effect without patience"):
-        FineTuningSettings(threshold=0.01)
 
 
 @shared

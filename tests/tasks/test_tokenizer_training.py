@@ -11,14 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from pydantic import ValidationError
 
 from tasks.contract import StageError, UserError, no_progress
 from tasks.corpus_text import count_characters, count_documents, read_texts
 from tasks.identity import identity_of
 from tasks.tokenizer_definition import definitions_folder
 from tasks.tokenizer_settings import TokenizerSettings
-from tasks.tokenizer_training import LINE_CHARACTERS, STAGE, run, sample_lines, training_lines
+from tasks.tokenizer_training import LINE_CHARACTERS, run, sample_lines, training_lines
 
 REAL = Path(__file__).parents[2].parent / "shared/data/corpus/bn/wiki.jsonl.gz"
 
@@ -328,45 +327,6 @@ def test_identity_follows_the_content(tmp_path: Path) -> None:
     before = identity(path)
     assert identity(changed(tmp_path, vocabulary_size=8000)) != before
     assert identity("template") != identity("bengali-unigram-32k")
-
-
-def test_a_relative_path_starts_at_the_recipes_folder(tmp_path: Path) -> None:
-    def definition(value: str) -> str:
-        return TokenizerSettings.model_validate({"definition": value}, context={"folder": tmp_path}).definition
-
-    assert definition("mine.yaml") == str(tmp_path / "mine.yaml")
-    assert definition("/elsewhere/mine.yaml") == "/elsewhere/mine.yaml"
-    assert definition("template") == "template"
-
-
-def test_settings_that_cannot_be() -> None:
-    with pytest.raises(ValidationError, match="less than or equal to 1000000"):
-        TokenizerSettings(vocabulary_size=1_000_001)
-    with pytest.raises(ValidationError, match="there is no user '~nobody-of-that-name'"):
-        TokenizerSettings(definition="~nobody-of-that-name/mine.yaml")
-
-
-@pytest.mark.parametrize(
-    ("reference", "says"),
-    [
-        ({"name": "a"}, "give either `file` or `hub`"),
-        ({"name": "a", "file": "x", "hub": "y", "revision": "0" * 40}, "give either `file` or `hub`"),
-        ({"name": "a", "hub": "y"}, "`hub` and `revision` go together"),
-        ({"name": "a", "hub": "y", "revision": "main"}, "pin it"),
-        ({"name": " a", "file": "x"}, "a name is one line"),
-    ],
-)
-def test_references_that_cannot_be(reference: dict[str, str], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
-        TokenizerSettings.model_validate({"references": [reference]})
-    with pytest.raises(ValidationError, match="two references are called 'a'"):
-        TokenizerSettings.model_validate({"references": [{"name": "a", "file": "x"}] * 2})
-
-
-def test_settings_name_an_unknown_definition() -> None:
-    with pytest.raises(ValidationError, match="did you mean template"):
-        TokenizerSettings(definition="templat")
-    assert STAGE.name == "tokenizer"
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real data are not here")
