@@ -95,7 +95,7 @@ def nodes_of(recipe: Recipe) -> list[Node]:
         )
         for name, settings in seed_run_settings(recipe.evaluation, recipe.model).items()
     }
-    gathering = gathering_settings(recipe.evaluation)
+    gathering = gathering_settings(recipe.evaluation, recipe.name)
     report = ReportSettings(
         recipe_name=recipe.name, description=recipe.description, recipe=recipe.model_dump(mode="json")
     )

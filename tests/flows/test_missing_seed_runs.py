@@ -68,7 +68,7 @@ class Evaluation:
         rows = [{"gold": "a", "predicted": "a" if number < right else "b"} for number in range(10)]
         (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         scores = {"seed": settings.seed, "score": right / 10, "validation_score": 0.5, "best_epoch": 1, "flags": []}
-        data = {"source": {"kind": "files"}, "items": {"test": 10}}
+        data = {"source": {"kind": "files"}, "items": {"test": 10}, "sha256": "0" * 64, "labels": ["a", "b"]}
         more = {"metric": "accuracy", "majority": 0.5, "data": data, "warnings": []}
         more |= {"model": settings.model, "task": "ncc"}
         (folder / "scores.json").write_text(json.dumps(scores | more))
