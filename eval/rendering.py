@@ -1,4 +1,4 @@
-"""Markdown and one self-contained HTML page from a report: the only module that turns its figures into text.
+"""Markdown and self-contained HTML from a report or a comparison: the only module that turns their figures into text.
 
 Both formats show the same tables, which :mod:`eval.report_tables` lays out; the templates give them their place.
 Every value is escaped unless it is :class:`markupsafe.Markup`: in HTML by jinja2, in Markdown by :func:`in_markdown`.
@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from eval.charts import accuracy_chart, loss_chart, probe_chart
+from eval.comparison_schema import RunComparison
+from eval.comparison_view import comparison_view
 from eval.report_peers import peers_view
 from eval.report_schema import Report
 from eval.report_scores import run_facts, task_view
@@ -36,9 +38,7 @@ _ADDRESS = re.compile(r"https?://[^\s<>\"'|`]*[^\s<>\"'|`.,;:)]")
 
 def to_html(report: Report) -> str:
     """The page: inline style and drawings, no script, nothing loaded from anywhere."""
-    environment = Environment(autoescape=True, **_options())
-    environment.filters["linked"] = linked
-    return environment.get_template("report.html.j2").render(
+    return _html("report.html.j2").render(
         _content(report),
         loss_chart=loss_chart(report.pretraining),
         accuracy_chart=accuracy_chart(report.pretraining),
@@ -48,6 +48,26 @@ def to_html(report: Report) -> str:
 
 def to_markdown(report: Report) -> str:
     """The same content for terminals, GitHub and Prefect."""
+    return _markdown("report.md.j2").render(_content(report))
+
+
+def comparison_to_html(comparison: RunComparison) -> str:
+    """Several runs side by side, as a page like a report's."""
+    return _html("comparison.html.j2").render(comparison_view(comparison))
+
+
+def comparison_to_markdown(comparison: RunComparison) -> str:
+    """The same content for terminals and GitHub."""
+    return _markdown("comparison.md.j2").render(comparison_view(comparison))
+
+
+def _html(template: str) -> Template:
+    environment = Environment(autoescape=True, **_options())
+    environment.filters["linked"] = linked
+    return environment.get_template(template)
+
+
+def _markdown(template: str) -> Template:
     environment = Environment(
         autoescape=False,
         finalize=lambda value: value if isinstance(value, Markup) else in_markdown(str(value)),
@@ -56,7 +76,7 @@ def to_markdown(report: Report) -> str:
     environment.filters["grid"] = markdown_table
     environment.filters["foreign"] = lambda text: Markup(in_markdown(text, links=False))
     environment.filters["fenced"] = _fenced
-    return environment.get_template("report.md.j2").render(_content(report))
+    return environment.get_template(template)
 
 
 def _options() -> dict[str, Any]:

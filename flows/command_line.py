@@ -127,9 +127,18 @@ def _parser() -> argparse.ArgumentParser:
     _add_selection(plan)
     plan.add_argument("--json", action="store_true", help="a list of {stage, action, reason, fingerprint, path}")
     report = command(
-        "report", commands.report_command, "say where the report is, and render it again from its stored JSON"
+        "report",
+        commands.report_command,
+        "say where the report is, and render it again; of several runs, compare them",
+        "With one RECIPE: say where its report is, and render it again from its stored JSON. With several, or folders "
+        "of evaluations or reports that come from elsewhere: put them side by side, with paired tests.",
     )
-    report.add_argument("recipe", metavar="RECIPE")
+    report.add_argument(
+        "runs", nargs="+", metavar="RECIPE", help="to compare: also an evaluation's or report's folder"
+    )
+    report.add_argument(
+        "--out", metavar="DIR", help="where the comparison goes (default: rendered/compared in the store)"
+    )
     _add_settings(report)
     coordinate = command(
         "coordinate",

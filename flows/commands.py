@@ -124,17 +124,23 @@ def _print_end(paths: dict[str, str]) -> None:
 
 
 def report_command(arguments: argparse.Namespace) -> int:
-    """Say where the report is, and render it again beside the store's artifacts."""
+    """Say where the report is, and render it again beside the store's artifacts; of several runs, compare them."""
     from eval.report import render
+    from flows.comparison import compare_runs
     from flows.execution import Options, prepare
     from flows.housekeeping import usable_store
     from tasks.contract import UserError
 
-    usable_store(arguments.store)
-    prepared = prepare(Options(recipe=arguments.recipe, set_=tuple(arguments.set_), store=arguments.store))
+    store = usable_store(arguments.store)
+    if len(arguments.runs) > 1:
+        return compare_runs(arguments.runs, store, tuple(arguments.set_), arguments.out)
+    if arguments.out is not None:
+        raise UserError("--out is for the comparison of several runs; a single report lies in the store")
+    (recipe,) = arguments.runs
+    prepared = prepare(Options(recipe=recipe, set_=tuple(arguments.set_), store=arguments.store))
     path = prepared.steps[-1].path
     if prepared.steps[-1].action != "reuse" or path is None:
-        raise UserError(f"{arguments.recipe}: has no up-to-date report; sahajflow run {arguments.recipe} makes it")
+        raise UserError(f"{recipe}: has no up-to-date report; sahajflow run {recipe} makes it")
     # Beside the artifact, which never changes: templates may have improved since it was published.
     rendered = prepared.store.root / "rendered" / prepared.recipe.name
     rendered.mkdir(parents=True, exist_ok=True)
