@@ -7,6 +7,7 @@ Every value is escaped unless it is :class:`markupsafe.Markup`: in HTML by jinja
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from markupsafe import Markup, escape
 from eval.charts import accuracy_chart, loss_chart, probe_chart
 from eval.comparison_schema import RunComparison
 from eval.comparison_view import comparison_view
+from eval.history import HistoryEntry
+from eval.history_view import history_views
 from eval.report_peers import peers_view
 from eval.report_schema import Report
 from eval.report_scores import run_facts, task_view
@@ -36,19 +39,20 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _ADDRESS = re.compile(r"https?://[^\s<>\"'|`]*[^\s<>\"'|`.,;:)]")
 
 
-def to_html(report: Report) -> str:
+def to_html(report: Report, history: Sequence[HistoryEntry] = ()) -> str:
     """The page: inline style and drawings, no script, nothing loaded from anywhere."""
     return _html("report.html.j2").render(
         _content(report),
+        history=history_views(history),
         loss_chart=loss_chart(report.pretraining),
         accuracy_chart=accuracy_chart(report.pretraining),
         probe_chart=probe_chart(report.pretraining),
     )
 
 
-def to_markdown(report: Report) -> str:
+def to_markdown(report: Report, history: Sequence[HistoryEntry] = ()) -> str:
     """The same content for terminals, GitHub and Prefect."""
-    return _markdown("report.md.j2").render(_content(report))
+    return _markdown("report.md.j2").render(_content(report), history=history_views(history))
 
 
 def comparison_to_html(comparison: RunComparison) -> str:

@@ -70,6 +70,20 @@ def welch_p(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     return float(ttest_ind_from_stats(mean, std, n, other_mean, other_std, other_n, equal_var=False).pvalue)
 
 
+def welch_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
+    """Interval for the difference of two models' means over seeds, ours minus theirs, that belongs to :func:`welch_p`:
+    it leaves out 0 if that p is below 0.05. None if a model has fewer than two scores."""
+    from scipy.stats import ttest_ind
+
+    if min(len(ours), len(theirs)) < 2:
+        return None
+    if statistics.stdev(ours) == statistics.stdev(theirs) == 0:
+        difference = statistics.fmean(ours) - statistics.fmean(theirs)
+        return difference, difference
+    found = ttest_ind(ours, theirs, equal_var=False).confidence_interval(LEVEL)
+    return float(found.low), float(found.high)
+
+
 def score_of(sums: Counts) -> numpy.ndarray[Any, Any]:
     """``2 * correct / (predicted + gold)`` over the last axis; 0 where nothing is predicted and nothing is gold."""
     import numpy

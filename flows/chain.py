@@ -17,6 +17,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.states import Completed, State
 
 from flows.artifacts import shown_for
+from flows.drops import tell_history
 from flows.execution import Options, RunNode, run_chain
 from flows.graph import Node
 from flows.reporting import Reporter, logs_to_prefect
@@ -82,6 +83,7 @@ def run_reported(options: Options) -> None:
     reporter = Reporter(Path(options.recipe).stem)
     try:
         attempt.outcomes = run_chain(options, lambda node, work: _run_as_task(node, work, attempt.show, reporter))
+        tell_history(attempt.outcomes, options, reporter)
     except BaseException as error:
         attempt.error = error
         raise

@@ -122,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("run", commands.run_command, "run what is missing of a recipe's chain")
     _add_selection(run)
+    _add_bounds(run)
     run.add_argument("--workers", type=_positive, metavar="N", help="threads and processes (default: the cores)")
     plan = command("plan", commands.plan_command, "show what would run, what is reused, and why")
     _add_selection(plan)
@@ -139,7 +140,18 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument(
         "--out", metavar="DIR", help="where the comparison goes (default: rendered/compared in the store)"
     )
+    _add_bounds(report)
     _add_settings(report)
+    history = command(
+        "history",
+        commands.history_command,
+        "list every finished evaluation of a recipe, with what changed",
+    )
+    history.add_argument("recipe", metavar="RECIPE")
+    form = history.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="a list of rows; scores are fractions")
+    form.add_argument("--csv", action="store_true", help="the same rows as CSV")
+    _add_settings(history)
     coordinate = command(
         "coordinate",
         commands.coordinate_command,
@@ -208,6 +220,21 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
     _add_settings(parser)
     parser.add_argument("--verify", action="store_true", help="compare the hashes of all files, not only their sizes")
+
+
+def _add_bounds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fail-below",
+        action="append",
+        default=[],
+        metavar="[TASK=]VALUE",
+        help="exit status 1 if the pretrained model's mean over seeds is below it: 0.72 or 72%%; can be repeated",
+    )
+    parser.add_argument(
+        "--fail-on-drop",
+        action="store_true",
+        help="exit status 1 if a mean fell beyond the interval since the evaluation before; see docs/evaluation.md",
+    )
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

@@ -87,7 +87,14 @@ def clean(store_folder: str | None, *, work: bool, dry_run: bool) -> list[str]:
     Raises:
         UserError: the folder is no store, or something in it cannot be removed.
     """
+    from eval.history import keep_all
+
     store = usable_store(store_folder)
+    if not dry_run:
+        try:
+            keep_all(store)  # the trash may hold the only copy of an evaluation
+        except OSError as error:
+            raise UserError(f"{error.filename}: the history cannot be written ({error.strerror})") from None
     lines = [_remove(store, path, dry_run) for path in sorted((store.root / "trash").glob("*"))]
     for path in sorted((store.root / "work").glob("*/*")) if work else []:
         lock = store.lock(path.parent.name, path.name)

@@ -65,7 +65,7 @@ def make_evaluation(
             for seed, predicted in zip(numbers, of_seed, strict=False):
                 key = f"{model}/{task}/{seed}"
                 place = inputs[key] = root / "seed-runs" / f"{number}" / key
-                place.mkdir(parents=True)
+                place.mkdir(parents=True, exist_ok=True)
                 score = float(score_of(counts_of(kind, right, predicted).sum(axis=0)))
                 scores = {"model": model, "task": task, "seed": seed, "metric": METRICS[kind], "score": score}
                 scores |= {"validation_score": score, "best_epoch": 1, "flags": [], "majority": 0.1, "warnings": []}
