@@ -233,7 +233,7 @@ def _add_bounds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on-drop",
         action="store_true",
-        help="exit status 1 if a mean fell beyond the interval since the evaluation before; see docs/evaluation.md",
+        help="exit status 1 if that mean fell beyond the interval since the evaluation before (docs/evaluation.md)",
     )
 
 

@@ -196,10 +196,10 @@ def history_command(arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         import csv
 
-        rows = history_rows(entries)
-        table = csv.DictWriter(sys.stdout, list(rows[0]) if rows else [], lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+        if rows := history_rows(entries):
+            table = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
     elif entries:
         print("\n".join(columns(terminal_rows(entries))))
     else:
