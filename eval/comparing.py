@@ -210,13 +210,18 @@ def _compared(name: str, runs: Sequence[Run]) -> tuple[ComparedTask, tuple[Pair,
         update={"models": tuple(models), "comparisons": (), "published": (), "published_differences": ()}
     )
     compared = ComparedTask(
-        letters=tuple(results), result=result, fine_tuning_differences=changed, cautions=tuple(cautions)
+        letters=tuple(results), result=result, fine_tuning_differences=changed, cautions=tuple(dict.fromkeys(cautions))
     )
     return compared, tuple(pairs)
 
 
 def _called(model: str, letter: str) -> str:
     return f"{model} ({letter})"
+
+
+def letter_of(called: str) -> str:
+    """The run of a model that is called ``"pretrained (A)"``."""
+    return called.rpartition("(")[2].removesuffix(")")
 
 
 def _measured(name: str, model: str, run: Run) -> Measured | None:
@@ -264,7 +269,9 @@ def _seed_cautions(measured: Sequence[Measured]) -> Iterator[str]:
             yield f"{one.model}: seeds that failed and are missing: {_numbers([seed.seed for seed in one.missing])}."
     of_each = [{seed.seed for seed in one.seeds} for one in measured]
     if any(seeds != of_each[0] for seeds in of_each):
-        had = ", ".join(f"{one.model} {_numbers(seeds)}" for one, seeds in zip(measured, of_each, strict=True))
+        had = "; ".join(
+            f"{_numbers(seeds)} in {letter_of(one.model)}" for one, seeds in zip(measured, of_each, strict=True)
+        )
         yield f"The seeds are not the same ({had}): the test over items takes those that both models have."
 
 

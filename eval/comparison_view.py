@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eval.comparing import letter_of
 from eval.comparison_schema import ComparedTask, RunComparison, RunFacts
 from eval.report_scores import TaskView, mean_and_std, p_text, task_view
 from eval.report_tables import Table, make_table
@@ -46,7 +47,7 @@ def title_of(comparison: RunComparison) -> str:
 def _task(task: ComparedTask, number: int, names: dict[str, str]) -> ComparedView:
     parts = {}
     for model in task.result.models:
-        letter = model.model.rpartition("(")[2].removesuffix(")")
+        letter = letter_of(model.model)
         parts[model.model] = (_ROLES.get(letter, "other"), f"of {names[letter]}")
     view = task_view(task.result, number, parts)
     return ComparedView(view, task.cautions, tuple(one.sentence for one in task.result.comparisons))

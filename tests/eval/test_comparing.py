@@ -162,8 +162,8 @@ def test_seeds_are_paired_by_their_numbers(tmp_path: Path) -> None:
     # Seeds 2 and 3 answer alike in both, so with them no item differs.
     assert (one.paired_seeds, one.p_items) == (2, 1)
     assert task.cautions == (
-        "The seeds are not the same (pretrained (A) 1 to 3, pretrained (B) 2, 3, 7): the test over items takes those "
-        "that both models have.",
+        "The seeds are not the same (1 to 3 in A; 2, 3, 7 in B): the test over items takes those that both models "
+        "have.",
     )
     (task,) = two(tmp_path / "none", first, second, seeds=[7, 8, 9]).tasks
     (one,) = task.result.comparisons
