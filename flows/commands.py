@@ -175,10 +175,33 @@ def doctor_command(arguments: argparse.Namespace) -> int:
 
 
 def clean_command(arguments: argparse.Namespace) -> int:
-    """Remove the trash, and unfinished work if asked."""
-    from flows.housekeeping import clean
+    """Remove the trash, and unfinished work or what was not used for long if asked."""
+    from flows.housekeeping import usable_store
+    from flows.retention import clean
 
-    print("\n".join(clean(arguments.store, work=arguments.work, dry_run=arguments.dry_run)))
+    store = usable_store(arguments.store)
+    print("\n".join(clean(store, work=arguments.work, unused_days=arguments.unused_for, dry_run=arguments.dry_run)))
+    return 0
+
+
+def logs_command(arguments: argparse.Namespace) -> int:
+    """Print the log of the newest attempt at a stage, or list all attempts."""
+    from flows.attempts import attempts
+    from flows.housekeeping import usable_store
+    from tasks.contract import UserError
+
+    found = attempts(usable_store(arguments.store), arguments.stage)
+    if arguments.failed:
+        found = [one for one in found if one.state not in ("published", "running")]
+    if not found:
+        raise UserError(f"no{' failed' * arguments.failed} attempt at {arguments.stage or 'any stage'} has a log")
+    if arguments.list:
+        for one in found:
+            started = one.started.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+            print(f"{started}  {one.state:<11} {one.stage}-{one.fingerprint}  {one.reason or one.path}")
+        return 0
+    print(found[0].path)
+    print(found[0].path.read_text(encoding="utf-8", errors="replace"), end="")
     return 0
 
 
