@@ -172,6 +172,17 @@ def _parser() -> argparse.ArgumentParser:
     command("recipes", commands.recipes_command, "list the built-in recipes")
     _add_store(command("status", commands.status_command, "show what is running and what can be resumed"))
     _add_store(command("doctor", commands.doctor_command, "check this machine, with a remedy for each finding"))
+    for name, function, help in (
+        ("push", commands.push_command, "copy finished results to another place, such as s3://bucket/folder"),
+        ("pull", commands.pull_command, "copy finished results from another place into the store"),
+    ):
+        exchange = command(name, function, help)
+        exchange.add_argument("url", metavar="URL", help="a folder, or any address that fsspec knows")
+        exchange.add_argument("recipe", nargs="?", metavar="RECIPE", help="its results alone (default: all)")
+        _add_settings(exchange)
+    verify = command("verify", commands.verify_command, "compare the hashes of finished results with their records")
+    verify.add_argument("recipe", nargs="?", metavar="RECIPE", help="its results alone (default: all)")
+    _add_settings(verify)
     logs = command(
         "logs",
         commands.logs_command,
