@@ -8,9 +8,9 @@ from typing import Any
 
 from eval.comparing import letter_of
 from eval.comparison_schema import ComparedTask, RunComparison, RunFacts
-from eval.report_scores import TaskView, mean_and_std, p_text, task_view
+from eval.report_scores import TaskView, p_text, task_view
 from eval.report_tables import Table, make_table
-from eval.report_wording import READING, per_cent
+from eval.report_wording import READING, mean_and_std, per_cent
 
 _ROLES = {"A": "pretrained", "B": "baseline"}
 """Colour and shape of the first two runs' points, those that a report gives to the two models it is about."""

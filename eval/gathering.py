@@ -1,4 +1,4 @@
-"""Stage ``evaluate``: gathers all seed runs into ``results.json``, ``results.csv`` and the predictions of every task.
+"""Stage ``evaluate``: gathers all seed runs into ``results.json``, ``results.csv``, ``results.jsonl`` and predictions.
 
 What is needed to compare this evaluation with another one lies in its folder, so that the folder can be sent to
 somebody who has nothing of the store.
@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from eval.item_counts import Predictions, checked_counts, gathered_path, read_predictions, write_gathered
+from eval.label_scores import details_of
 from eval.published import published_tables
 from eval.results import MissingSeed, Results, SeedScore, TaskResult
 from eval.settings import EvaluationSettings, FineTuningSettings, ModelName, TaskKind, TaskName
@@ -28,6 +29,11 @@ _COLUMNS = (
     "seed",
     "metric",
     "score",
+    "strict_f1",
+    "precision",
+    "recall",
+    "token_accuracy",
+    "macro_f1",
     "validation_score",
     "best_epoch",
     "epochs",
@@ -76,8 +82,9 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
     Args:
         settings: the declared models, seeds and tasks.
         inputs: every finished seed run's artifact by its key ``model/task/seed``.
-        folder: gets ``results.json`` (:class:`eval.results.Results`), ``results.csv`` with a row for each seed run,
-            and ``predictions/<task>.jsonl`` with a line for each test item.
+        folder: gets ``results.json`` (:class:`eval.results.Results`), a row for each seed run in ``results.csv`` and
+            ``results.jsonl``, of which the latter has the scores of each label too, and ``predictions/<task>.jsonl``
+            with a line for each test item.
         progress: told the seed runs.
 
     Raises:
@@ -116,6 +123,8 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
         table = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
         table.writeheader()
         table.writerows(_csv_row(key, runs, settings.missing) for key in declared)
+    lines = (json.dumps(_json_row(key, runs, settings.missing), ensure_ascii=False) for key in declared)
+    (folder / "results.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return {
         "recipe": settings.recipe,
         "seed_runs": len(runs),
@@ -142,11 +151,18 @@ def _task_result(
     if any(one["data"] != first["data"] for one in ours):
         raise StageError(f"the seed runs of {name} were not made on the same data; run them again")
     models, pairs = task_summary(name, first["metric"], measured)
+    models = tuple(
+        model.model_copy(
+            update={"details": details_of(task.kind, [one for one in ours if one["model"] == model.model])}
+        )
+        for model in models
+    )
     table = published_tables()[task.published] if task.published else None
     result = TaskResult(
         task=name,
         kind=task.kind,
         metric=first["metric"],
+        headline=first["headline"],
         data=task.title or _describe(first["data"]["source"]),
         items=first["data"]["items"],
         sha256=first["data"]["sha256"],
@@ -191,7 +207,17 @@ def _csv_row(key: str, runs: dict[str, dict[str, Any]], missing: Mapping[str, st
     if key in missing:
         model, task, seed = key.rsplit("/", 2)
         return {"task": task, "model": model, "seed": seed, "flags": f"missing: {missing[key]}"}
-    return {**runs[key], "flags": "; ".join(runs[key]["flags"])}
+    return {**runs[key], **runs[key]["other_scores"], "flags": "; ".join(runs[key]["flags"])}
+
+
+def _json_row(key: str, runs: dict[str, dict[str, Any]], missing: Mapping[str, str]) -> dict[str, Any]:
+    """One seed run with all its scores; one that failed has ``missing``, its failure in one line."""
+    if key in missing:
+        model, task, seed = key.rsplit("/", 2)
+        return {"task": task, "model": model, "seed": int(seed), "missing": missing[key]}
+    run = runs[key]
+    columns = {name: run[name] for name in _COLUMNS if name in run}
+    return {**columns, **run["other_scores"], "per_label": run["per_label"], "data_sha256": run["data"]["sha256"]}
 
 
 def _seed_score(run: dict[str, Any]) -> SeedScore:
@@ -213,4 +239,4 @@ def _describe(source: dict[str, Any]) -> str:
     return "own files"
 
 
-STAGE = Stage("evaluate", version=3, settings=GatheringSettings, run=run)
+STAGE = Stage("evaluate", version=4, settings=GatheringSettings, run=run)

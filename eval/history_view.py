@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from eval.history import HistoryEntry, Point, points_of
 from eval.history_chart import history_chart, roles_of
-from eval.report_scores import interval_text, mean_and_std
+from eval.report_scores import interval_text
 from eval.report_tables import Table, make_table
-from eval.report_wording import per_cent
+from eval.report_wording import mean_and_std, per_cent
 
 NEVER = "first"
 """Where there is no earlier point to compare with."""

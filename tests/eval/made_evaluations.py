@@ -12,6 +12,7 @@ from report_artifacts import START, write_record
 
 from eval.gathering import STAGE, DeclaredTask, GatheringSettings
 from eval.item_counts import counts_of
+from eval.scoring import HEADLINES, score_classification, score_ner
 from eval.settings import METRICS, TaskKind
 from eval.uncertainty import score_of
 from tasks.contract import no_progress
@@ -22,6 +23,14 @@ GOLD = ["a"] * 10
 def answers(right: int, items: int = 10) -> list[str]:
     """The first so many right, the others wrong."""
     return ["a"] * right + ["b"] * (items - right)
+
+
+def _all_scores(kind: TaskKind, gold: list[Any], predicted: list[Any], labels: list[str]) -> dict[str, Any]:
+    found = score_ner(gold, predicted) if kind == "ner" else score_classification(gold, predicted, tuple(labels))
+    others = {name: value for name, value in found.items() if name != "score" and isinstance(value, float)}
+    return {
+        "headline": HEADLINES[kind], "scores": found, "per_label": found["per_label"], "other_scores": others
+    }  # fmt: skip
 
 
 def make_evaluation(
@@ -68,6 +77,7 @@ def make_evaluation(
                 place.mkdir(parents=True, exist_ok=True)
                 score = float(score_of(counts_of(kind, right, predicted).sum(axis=0)))
                 scores = {"model": model, "task": task, "seed": seed, "metric": METRICS[kind], "score": score}
+                scores |= _all_scores(kind, right, list(predicted), {**facts, **(data or {})}["labels"])
                 scores |= {"validation_score": score, "best_epoch": 1, "flags": [], "majority": 0.1, "warnings": []}
                 (place / "scores.json").write_text(json.dumps({**scores, "data": {**facts, **(data or {})}}))
                 rows = [{"gold": one, "predicted": said} for one, said in zip(right, predicted, strict=True)]

@@ -288,7 +288,7 @@ def test_page_and_markdown_show_everything(three: RunComparison) -> None:
     ids = [value for _, name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids))
     assert not {tag for tag, name, _ in page.attributes if name in {"src", "onload"} or tag == "script"}
-    scores, comparisons, runs = markdown_tables(markdown)
+    scores, comparisons, *details, runs = markdown_tables(markdown)
     assert [row[0].strip() for row in scores[2:6]] == [
         "pretrained (A)", "pretrained (B)", "random (A)", "random (B)"
     ]  # fmt: skip
@@ -296,6 +296,7 @@ def test_page_and_markdown_show_everything(three: RunComparison) -> None:
         "pretrained (A) against pretrained (B)", "random (A) against random (B)"
     ]  # fmt: skip
     assert [row[0].strip() for row in runs[2:]] == ["A", "B", "C"]
+    assert any("pretrained (B)" in row[0] for table in details for row in table)
     assert RunComparison.model_validate(json.loads(three.model_dump_json())) == three
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import sys
 from datetime import timedelta
@@ -15,7 +16,7 @@ import pytest
 from eval.history import HistoryEntry, Point, keep, keep_all, points_of, read_history
 from eval.history_view import drop_sentence, history_rows, history_views, terminal_rows
 from eval.report import render
-from flows.housekeeping import clean
+from flows.retention import clean
 from tasks.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -127,11 +128,14 @@ def test_history_survives_clean_and_the_loss_of_artifacts(tmp_path: Path) -> Non
     evaluated(store.root, 1, 5, 5, finished=START + timedelta(days=4))
     expected = [0.9, 0.5]
     assert [point.score.mean for point in points(store.root)] == expected
-    clean(str(store.root), work=True, dry_run=True)
+    clean(store, work=True, dry_run=True)
     assert not (store.root / "history").exists()
-    assert "removed trash/evaluate-" in clean(str(store.root), work=True, dry_run=False)[0]
+    assert "removed trash/evaluate-" in clean(store, work=True, dry_run=False)[0]
     assert [point.score.mean for point in points(store.root)] == expected
-    shutil.rmtree(store.root / "artifacts")
+    os.utime(store.root / "artifacts/evaluate" / f"{1:016x}" / "record.json", (0, 0))
+    os.utime(store.root / "artifacts/evaluate" / f"{1:016x}", (0, 0))
+    clean(store, work=False, unused_days=1, dry_run=False)
+    assert not list(store.root.glob("artifacts/evaluate/*"))
     assert [point.score.mean for point in points(store.root)] == expected
 
 

@@ -16,6 +16,7 @@ import pytest
 from eval.gathering import STAGE as EVALUATE
 from eval.gathering import GatheringSettings
 from eval.history import read_history
+from eval.scoring import score_classification
 from eval.seed_run import STAGE as SEED_RUN
 from flows import execution, local_server
 from flows.command_line import main
@@ -81,9 +82,11 @@ class Evaluation:
     def _run(self, settings: StubSettings, inputs: object, folder: Path, progress: object) -> dict[str, Any]:
         rows = [{"gold": "a", "predicted": "a" if number < settings.right else "b"} for number in range(10)]
         (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found = score_classification(*[[row[key] for row in rows] for key in ("gold", "predicted")], ("a", "b"))
         data = {"source": {"kind": "files"}, "items": {"test": 10}, "sha256": "0" * 64, "labels": ["a", "b"]}
         scores = {"seed": settings.seed, "score": settings.right / 10, "validation_score": 0.5, "best_epoch": 1}
         scores |= {"flags": [], "metric": "accuracy", "majority": 0.1, "warnings": [], "data": data}
+        scores |= {"scores": found, "per_label": found["per_label"], "other_scores": {}, "headline": "accuracy"}
         scores |= {"model": settings.model, "task": settings.task}
         (folder / "scores.json").write_text(json.dumps(scores))
         return {}
