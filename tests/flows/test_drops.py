@@ -301,7 +301,6 @@ def test_two_real_chains_compared_and_their_history(tmp_path: Path, capsys: pyte
     assert command("report", "demo") == 0
     assert "History" in (report / "report.html").read_text(encoding="utf-8")
     assert "## History" in (report / "report.md").read_text(encoding="utf-8")
-    assert command("report", "demo", "--fail-below", "0") == 0
     assert command("report", "demo", "--fail-below", "1") == 1
     capsys.readouterr()
     sent = tmp_path / "sent"
