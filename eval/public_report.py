@@ -89,9 +89,10 @@ def public_report(report: Report, private: Private, *, peer_names: bool = False)
             settings.pop(key, None)
     if values["collaboration"] and not peer_names:
         peers, left = values["collaboration"]["peers"], values["collaboration"]["final"]["peers"]
+        numbered = {peer["name"]: f"peer {number}" for number, peer in enumerate(peers, start=1)}
+        values["collaboration"]["final"]["peers"] = [numbered.get(name, "another peer") for name in left]
         for number, peer in enumerate(peers, start=1):
             peer |= {"name": f"peer {number}", "peer": ""}
-        values["collaboration"]["final"]["peers"] = [f"peer {number}" for number in range(1, len(left) + 1)]
     return Report.model_validate(_walked(values, private))
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flows.execution import Options, Prepared
+    from flows.export import Export
 
 
 def _options(arguments: argparse.Namespace) -> Options:
@@ -142,6 +144,53 @@ def report_command(arguments: argparse.Namespace) -> int:
     (rendered / "report.md").write_text(markdown, encoding="utf-8")
     (rendered / "report.html").write_text(html, encoding="utf-8")
     print(f"Report: {path}/report.html\nRendered again: {rendered}/report.html and report.md")
+    return 0
+
+
+def export_command(arguments: argparse.Namespace) -> int:
+    """Write model, tokenizer and card to a folder, or upload them to the hub after saying what would go there."""
+    from flows.execution import Options, prepare
+    from flows.export import collect, write_folder
+    from flows.housekeeping import usable_store
+    from tasks.contract import UserError
+
+    if arguments.to is not None and (arguments.private or arguments.yes):
+        raise UserError("--private and --yes go with --hub, not with --to; leave them out")
+    if arguments.hub is not None:
+        from flows.hub_upload import check_name
+
+        check_name(arguments.hub)
+    usable_store(arguments.store)
+    prepared = prepare(Options(recipe=arguments.recipe, set_=tuple(arguments.set_), store=arguments.store))
+    export = collect(prepared, arguments.hub, page=arguments.report)
+    print("\n".join(export.listing()))
+    if arguments.hub is not None:
+        return _upload(arguments, export, prepared.recipe.name)
+    written = write_folder(export, Path(arguments.to), prepared.store.root, force=arguments.replace)
+    if written:
+        print(f"Wrote {written} of {export.total} to {arguments.to}")
+    else:
+        print(f"Nothing to do: {arguments.to} holds all of it already.")
+    return 0
+
+
+def _upload(arguments: argparse.Namespace, export: Export, recipe: str) -> int:
+    from importlib.metadata import version
+
+    from flows.hub_upload import address, upload
+
+    where = f"{address(arguments.hub)} ({'private' if arguments.private else 'public'})"
+    if not arguments.yes:
+        print(f"\nThis would upload {export.total} to {where}.")
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            print("Nothing was uploaded; the same command with --yes does it.")
+            return 0
+        if input("Type yes to upload: ").strip().lower() != "yes":
+            print("Nothing was uploaded.")
+            return 0
+    message = f"Export {recipe} (sahajflow {version('sahajflow')})"
+    commit = upload(export, arguments.hub, message, private=arguments.private, force=arguments.replace)
+    print(f"Uploaded to {where}: {commit}" if commit else f"Nothing to do: {where} holds all of it already.")
     return 0
 
 
