@@ -4,13 +4,15 @@ One ``create_commit`` and not ``upload_folder``, which may split its files over 
 with hf_xet), so that for a moment, or after a broken connection, new weights stand beside an old configuration; and it
 would upload a folder, where here the very files go that were listed. The token is the environment's or the login's;
 it is handed on and never shown.
+
+The card's metadata are checked by the hub when the commit begins, before any file is sent: the client's own
+``ModelCard.validate`` asks huggingface.co in version 0.36, whatever hub is meant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
 from tasks.contract import StageError, UserError
@@ -23,6 +25,9 @@ HUBS_OWN = {".gitattributes"}
 
 _CONNECTIONS = ("httpx", "httpcore", "requests", "urllib3")
 """Beginnings of the modules whose errors say that the hub was not reached; the client changed its library."""
+
+_REFUSED_CARD = "Invalid metadata in README.md."
+"""How the client begins what the hub says about a card's metadata."""
 
 
 def check_name(repository: str) -> None:
@@ -70,7 +75,6 @@ def upload(export: Export, repository: str, message: str, *, private: bool, forc
     api = HfApi(token=token)
     with _told(repository, token):
         api.whoami()
-        _check_card(export)  # before anything is made
         try:
             found = api.model_info(repository, files_metadata=True)
         except RepositoryNotFoundError:
@@ -89,21 +93,6 @@ def upload(export: Export, repository: str, message: str, *, private: bool, forc
         ]
         commit = api.create_commit(repository, operations, commit_message=message, parent_commit=found.sha)
         return str(commit.commit_url)
-
-
-def _check_card(export: Export) -> None:
-    """Ask the hub whether it takes the card's metadata, a licence that it does not know for one."""
-    from huggingface_hub import ModelCard
-
-    card = next(file for file in export.files if file.name == "README.md")
-    try:
-        ModelCard(card.read().decode()).validate()
-    except JSONDecodeError:
-        raise  # the answer was no answer of the hub
-    except ValueError as error:
-        raise UserError(
-            f"README.md: the hub refuses its metadata: {_line(error)}; mend the recipe's publishing"
-        ) from None
 
 
 def _wanted(export: Export, there: list[Any], repository: str, *, force: bool) -> list[ExportFile]:
@@ -141,35 +130,38 @@ def _same(file: ExportFile, remote: Any) -> bool:
 @contextmanager
 def _told(repository: str, token: str) -> Iterator[None]:
     """What the client raises as one line each, in which the token is never seen."""
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-
-    def say(error: BaseException) -> str:
-        return _line(error).replace(token, "[token]")
-
     try:
         yield
     except (UserError, StageError):
         raise
-    except HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else 0
-        if status == 401:
-            raise UserError("the hub refuses the token: it is wrong or has expired; make a new one") from None
-        if status == 403:
-            raise UserError(f"{repository}: the token may not write there; use one that may: {say(error)}") from None
-        if status == 412:
-            raise StageError(
-                f"{repository}: was changed by someone else meanwhile; look at it and try again"
-            ) from None
-        raise StageError(f"{repository}: the hub answers {status or 'with an error'}: {say(error)}") from None
-    except OfflineModeIsEnabled:
-        raise UserError("HF_HUB_OFFLINE is set, so nothing can be uploaded; unset it") from None
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
-            raise  # a file here
+            raise  # of a file here
         expected = isinstance(error, OSError | RuntimeError | ValueError)
-        if expected or type(error).__module__.startswith(_CONNECTIONS):
-            raise StageError(f"the hub is not reached, or the connection broke: {say(error)}; try again") from None
-        raise
+        if not expected and not type(error).__module__.startswith(_CONNECTIONS):
+            raise
+        raise _in_one_line(error, repository, _line(error).replace(token, "[token]")) from None
+
+
+def _in_one_line(error: Exception, repository: str, told: str) -> UserError | StageError:
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    # Not every error with an answer is the client's own: version 0.36 raises that of `requests` for a wrong token.
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status == 401:
+        return UserError("the hub refuses the token: it is wrong or has expired; make a new one")
+    if status == 403:
+        return UserError(f"{repository}: the token may not write there; use one that may: {told}")
+    if status == 412:
+        return StageError(f"{repository}: was changed by someone else meanwhile; look at it and try again")
+    if isinstance(error, OfflineModeIsEnabled):
+        return UserError("HF_HUB_OFFLINE is set, so nothing can be uploaded; unset it")
+    if told.startswith(_REFUSED_CARD):
+        reason = told.removeprefix(_REFUSED_CARD).strip(" -")
+        return UserError(f"README.md: the hub refuses its metadata: {reason}; mend the recipe's publishing")
+    if status is not None:
+        return StageError(f"{repository}: the hub answers {status}: {told}")
+    return StageError(f"the hub is not reached, or the connection broke: {told}; try again")
 
 
 def _line(error: BaseException) -> str:
