@@ -152,7 +152,7 @@ def model_card(report: Report, publishing: PublishingSettings, repository: str |
             environments=environment_tables(report),
         )
     )
-    card = ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body}")
+    card = ModelCard(f"---\n{data.to_yaml()}\n---\n\n{body.rstrip()}\n")
     if card.data.to_dict() != data.to_dict():
         raise StageError("README.md: its metadata read back differ from what was written; report this as a fault")
     return str(card)
