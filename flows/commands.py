@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def export_command(arguments: argparse.Namespace) -> int:
     print("\n".join(export.listing()))
     if arguments.hub is not None:
         return _upload(arguments, export, prepared.recipe.name)
-    written = write_folder(export, Path(arguments.to), prepared.store.root, force=arguments.replace)
+    written = write_folder(export, arguments.to, prepared.store.root, force=arguments.replace)
     if written:
         print(f"Wrote {written} of {export.total} to {arguments.to}")
     else:

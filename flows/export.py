@@ -165,12 +165,12 @@ def _check_private(file: ExportFile, private: Private) -> None:
         raise UserError(f"{file.name}: would tell {found}, which is this machine's or a peer's; take it out first")
 
 
-def write_folder(export: Export, folder: Path, store_root: Path, *, force: bool) -> int:
-    """Write an export; a new or empty folder appears at once and complete, in another one each file does.
+def write_folder(export: Export, to: str, store_root: Path, *, force: bool) -> int:
+    """Write an export; a new folder appears at once and complete, in one that exists each file does.
 
     Args:
         export: what to write.
-        folder: where to; other files in it stay as they are.
+        to: the folder; other files in it stay as they are.
         store_root: the store, in which nothing may be written, and whose lock keeps two exports apart.
         force: replace files that differ.
 
@@ -181,12 +181,9 @@ def write_folder(export: Export, folder: Path, store_root: Path, *, force: bool)
         UserError: the place is none for it, or files that differ are there.
         StageError: what was written is not what was read.
     """
-    folder = Path(os.path.realpath(folder.expanduser()))
+    folder = _folder(to)
     if folder.is_relative_to(store_root.resolve()):
         raise UserError(f"--to {folder}: lies in the store, whose content only stages change; name another folder")
-    for place in (folder, *folder.parents):
-        if os.path.lexists(place) and not place.is_dir():
-            raise UserError(f"--to {folder}: {place} is a file; name a folder")
     name = hashlib.sha256(os.fsencode(folder)).hexdigest()
     with locks.held(store_root / "locks" / f"export-{name[:16]}.lock"):
         wanted = [file for file in export.files if not _is_there(file, folder / file.name)]
@@ -201,27 +198,50 @@ def write_folder(export: Export, folder: Path, store_root: Path, *, force: bool)
         return len(wanted)
 
 
+def _folder(to: str) -> Path:
+    """The folder that the user means, behind all links; made up to its last part.
+
+    Raises:
+        UserError: there can be none.
+    """
+    try:
+        folder = Path(os.path.realpath(Path(to).expanduser()))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except RuntimeError:
+        raise UserError(f"--to {to}: there is no such user; name a folder") from None
+    except (OSError, ValueError) as error:  # a file on the way, no permission; a name with a NUL
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"--to {to}: cannot be made ({reason}); name another folder") from None
+    if not to or not folder.name:
+        raise UserError(f"--to {to or repr(to)}: name a folder")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--to {to}: is a file; name a folder")
+    return folder
+
+
 def _is_there(file: ExportFile, path: Path) -> bool:
     return path.is_file() and path.stat().st_size == file.size and durable.sha256_of(path) == file.sha256
 
 
 def _write(files: Sequence[ExportFile], folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(f".{folder.name}{PARTIAL}")
-    durable.remove(partial)
+    new = not folder.exists()
+    # Beside a new folder, so that one rename makes it; inside one that exists, which may be a disk of its own.
+    beside, inside = folder.with_name(f".{folder.name}{PARTIAL}"), folder / PARTIAL
+    for left in (beside, inside):
+        durable.remove(left)
+    partial = beside if new else inside
     partial.mkdir()
     try:
         for file in files:
-            _write_file(file, partial / file.name)
-        durable.sync_tree(partial)
-        if not folder.exists() or not any(folder.iterdir()):
-            durable.move(partial, folder)
-            return
-        for file in files:
             if (folder / file.name).is_dir():
                 raise UserError(f"--to {folder}: {file.name} is a folder there; move it away")
-        for file in files:
-            durable.move(partial / file.name, folder / file.name)
+            _write_file(file, partial / file.name)
+        durable.sync_tree(partial)
+        if new:
+            durable.move(partial, folder)
+        else:
+            for file in files:
+                durable.move(partial / file.name, folder / file.name)
     finally:
         durable.remove(partial)
 

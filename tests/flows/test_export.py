@@ -151,11 +151,11 @@ def test_a_killed_export_leaves_nothing_under_the_name_and_the_next_one_cleans_u
         patch.setattr("tasks.durable.sync_tree", kill)
         patch.setattr("tasks.durable.remove", lambda path: None)  # nobody cleans up after a kill -9
         with pytest.raises(Killed):
-            write_folder(export, tmp_path / "model", finished.store, force=False)
+            write_folder(export, str(tmp_path / "model"), finished.store, force=False)
     assert not (tmp_path / "model").exists()
     (left,) = tmp_path.iterdir()
     (left / "junk").write_text("half")
-    assert write_folder(export, tmp_path / "model", finished.store, force=False) == len(FILES)
+    assert write_folder(export, str(tmp_path / "model"), finished.store, force=False) == len(FILES)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == sorted(FILES)
 
@@ -163,12 +163,19 @@ def test_a_killed_export_leaves_nothing_under_the_name_and_the_next_one_cleans_u
 def test_places_where_nothing_is_written(finished: Finished, tmp_path: Path) -> None:
     export = finished.export()
     (tmp_path / "file").write_text("")
-    for place, told in ((finished.store / "model", "lies in the store"), (tmp_path / "file" / "model", "is a file")):
+    for place, told in (
+        (finished.store / "model", "lies in the store"),
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "file" / "model", "cannot be made"),
+        ("", "name a folder"),
+        ("~nobody-of-this-name/model", "there is no such user"),
+        ("a\0b", "cannot be made"),
+    ):
         with pytest.raises(UserError, match=told):
-            write_folder(export, place, finished.store, force=True)
+            write_folder(export, str(place), finished.store, force=True)
     (tmp_path / "model" / "config.json").mkdir(parents=True)
     with pytest.raises(UserError, match=r"config\.json is a folder there"):
-        write_folder(export, tmp_path / "model", finished.store, force=True)
+        write_folder(export, str(tmp_path / "model"), finished.store, force=True)
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["config.json"]
 
 
@@ -282,7 +289,7 @@ def test_what_was_uploaded_loads_from_the_hub_by_the_cards_own_words(finished: F
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=120,
+                timeout=300,
             )
 
         command = ["-P", "-c", "import sys; from flows.command_line import main; sys.exit(main(sys.argv[1:]))"]
@@ -305,5 +312,5 @@ def test_digests_are_of_the_content(finished: Finished, tmp_path: Path) -> None:
     export = finished.export()
     lied = replace(export.files[0], sha256="0" * 64)
     with pytest.raises(StageError, match="is not what was read"):
-        write_folder(Export((lied,), ()), tmp_path / "model", finished.store, force=False)
+        write_folder(Export((lied,), ()), str(tmp_path / "model"), finished.store, force=False)
     assert list(tmp_path.iterdir()) == []

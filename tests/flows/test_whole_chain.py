@@ -78,7 +78,7 @@ def test_an_export_loads_by_its_cards_own_words(chain, tmp_path: Path, monkeypat
     store = outcomes["report"].path.parents[2]
     changes = (*SETTINGS, *(ALBERT if architecture == "albert" else ()))
     export = collect(prepare(Options("demo", set_=changes, store=str(store), workers=1)), None, page=False)
-    write_folder(export, tmp_path / "model", store, force=False)
+    write_folder(export, str(tmp_path / "model"), store, force=False)
     monkeypatch.chdir(tmp_path / "model")
     card = Path("README.md").read_text(encoding="utf-8")
     capsys.readouterr()
