@@ -23,6 +23,8 @@ class Repository:
     private: bool = False
     files: dict[str, bytes] = field(default_factory=lambda: {".gitattributes": b"*.safetensors filter=lfs\n"})
     messages: list[str] = field(default_factory=lambda: ["initial commit"])
+    written: list[str] = field(default_factory=list)
+    """Files of the last commit."""
 
     @property
     def sha(self) -> str:
@@ -136,8 +138,11 @@ class _Handler(BaseHTTPRequestHandler):
         header = next(line["value"] for line in lines if line["key"] == "header")
         if header.get("parentCommit") != repository.sha:
             return self.answer(412, {"error": "A commit has happened since. Please refresh and try again."})
+        repository.written = []
         for line in lines:
             value = line["value"]
+            if line["key"] != "header":
+                repository.written.append(value["path"])
             if line["key"] == "file":
                 assert value["encoding"] == "base64"
                 repository.files[value["path"]] = base64.b64decode(value["content"])
