@@ -11,8 +11,12 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from flows.execution import Options, Prepared
-    from flows.export import Export
+    from flows.plan import Step
+    from tasks.store import Store
 
 
 def _options(arguments: argparse.Namespace) -> Options:
@@ -146,53 +150,6 @@ def report_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def export_command(arguments: argparse.Namespace) -> int:
-    """Write model, tokenizer and card to a folder, or upload them to the hub after saying what would go there."""
-    from flows.execution import Options, prepare
-    from flows.export import collect, write_folder
-    from flows.housekeeping import usable_store
-    from tasks.contract import UserError
-
-    if arguments.to is not None and (arguments.private or arguments.yes):
-        raise UserError("--private and --yes go with --hub, not with --to; leave them out")
-    if arguments.hub is not None:
-        from flows.hub_upload import check_name
-
-        check_name(arguments.hub)
-    usable_store(arguments.store)
-    prepared = prepare(Options(recipe=arguments.recipe, set_=tuple(arguments.set_), store=arguments.store))
-    export = collect(prepared, arguments.hub, page=arguments.report)
-    print("\n".join(export.listing()))
-    if arguments.hub is not None:
-        return _upload(arguments, export, prepared.recipe.name)
-    written = write_folder(export, arguments.to, prepared.store.root, force=arguments.replace)
-    if written:
-        print(f"Wrote {written} of {export.total} to {arguments.to}")
-    else:
-        print(f"Nothing to do: {arguments.to} holds all of it already.")
-    return 0
-
-
-def _upload(arguments: argparse.Namespace, export: Export, recipe: str) -> int:
-    from importlib.metadata import version
-
-    from flows.hub_upload import address, upload
-
-    where = f"{address(arguments.hub)} ({'private' if arguments.private else 'public'})"
-    if not arguments.yes:
-        print(f"\nThis would upload {export.total} to {where}.")
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
-            print("Nothing was uploaded; the same command with --yes does it.")
-            return 0
-        if input("Type yes to upload: ").strip().lower() != "yes":
-            print("Nothing was uploaded.")
-            return 0
-    message = f"Export {recipe} (sahajflow {version('sahajflow')})"
-    commit = upload(export, arguments.hub, message, private=arguments.private, force=arguments.replace)
-    print(f"Uploaded to {where}: {commit}" if commit else f"Nothing to do: {where} holds all of it already.")
-    return 0
-
-
 def recipes_command(arguments: argparse.Namespace) -> int:
     """List the built-in recipes."""
     from flows.recipe import builtin_recipes, load_recipe
@@ -223,10 +180,92 @@ def doctor_command(arguments: argparse.Namespace) -> int:
 
 
 def clean_command(arguments: argparse.Namespace) -> int:
-    """Remove the trash, and unfinished work if asked."""
-    from flows.housekeeping import clean
+    """Remove the trash, and unfinished work or what was not used for long if asked."""
+    from flows.housekeeping import usable_store
+    from flows.retention import clean
 
-    print("\n".join(clean(arguments.store, work=arguments.work, dry_run=arguments.dry_run)))
+    store = usable_store(arguments.store)
+    print("\n".join(clean(store, work=arguments.work, unused_days=arguments.unused_for, dry_run=arguments.dry_run)))
+    return 0
+
+
+def push_command(arguments: argparse.Namespace) -> int:
+    """Copy finished results to another place."""
+    from flows.exchange import Place, push
+
+    store, artifacts, _ = _finished(arguments)
+    for line in push(store, artifacts, Place.at(arguments.url)):
+        print(line, flush=True)
+    return 0
+
+
+def pull_command(arguments: argparse.Namespace) -> int:
+    """Copy finished results from another place."""
+    from flows.exchange import Place, pull_all, pull_planned
+
+    place = Place.at(arguments.url)
+    store, _, plan = _finished(arguments, some=False)
+    store.create()
+    for line in pull_planned(plan, store, place) if plan else pull_all(store, place):
+        print(line, flush=True)
+    return 0
+
+
+def verify_command(arguments: argparse.Namespace) -> int:
+    """Compare the hashes of finished results; status 1 if one is damaged."""
+    from flows.exchange import verify
+
+    store, artifacts, _ = _finished(arguments)
+    sound = True
+    for fine, line in verify(store, artifacts):
+        print(line, flush=True)
+        sound = sound and fine
+    return 0 if sound else 1
+
+
+def _finished(
+    arguments: argparse.Namespace, *, some: bool = True
+) -> tuple[Store, list[Path], Callable[[], list[Step]] | None]:
+    """The store, the finished results in it (of the recipe, if one is named), and how to plan that recipe."""
+    from flows.housekeeping import usable_store
+    from tasks.contract import UserError
+
+    store = usable_store(arguments.store)
+    if arguments.recipe is None:
+        plan = None
+        artifacts = sorted((store.root / "artifacts").glob("*/*"))
+    else:
+        from flows.execution import Options, prepare
+
+        options = Options(recipe=arguments.recipe, set_=tuple(arguments.set_), store=arguments.store)
+
+        def plan() -> list[Step]:
+            return prepare(options).steps
+
+        artifacts = [step.path for step in plan() if step.action == "reuse" and step.path is not None]
+    if some and not artifacts:
+        raise UserError(f"{store.root}: holds no finished result{f' of {arguments.recipe}' * bool(arguments.recipe)}")
+    return store, artifacts, plan
+
+
+def logs_command(arguments: argparse.Namespace) -> int:
+    """Print the log of the newest attempt at a stage, or list all attempts."""
+    from flows.attempts import attempts
+    from flows.housekeeping import usable_store
+    from tasks.contract import UserError
+
+    found = attempts(usable_store(arguments.store), arguments.stage)
+    if arguments.failed:
+        found = [one for one in found if one.state not in ("published", "running")]
+    if not found:
+        raise UserError(f"no{' failed' * arguments.failed} attempt at {arguments.stage or 'any stage'} has a log")
+    if arguments.list:
+        for one in found:
+            started = one.started.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+            print(f"{started}  {one.state:<11} {one.stage}-{one.fingerprint}  {one.reason or one.path}")
+        return 0
+    print(found[0].path)
+    print(found[0].path.read_text(encoding="utf-8", errors="replace"), end="")
     return 0
 
 
