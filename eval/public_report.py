@@ -24,9 +24,12 @@ _ADDRESSES = re.compile(
     r"|\b(?:tcp|tls|ucx|inproc|unix)://[^\s\"'`,;]+"  # schedulers
     r"|(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"
 )
+_BEGIN = r"(?<![\w:/.\]})>*?-])(?:file://)?"
+"""Where a path may begin: not within a web address, nor at the second part of a/b."""
+
 _PART = r"[^\s/\"'`,;:()<>|]+"
-_PATHS = re.compile(rf"(?<![\w:/.\]}})>*?-])(?:~\w*)?/(?:{_PART}/)+(?:{_PART})?")
-"""Absolute paths of two parts or more within a text; not those of web addresses, nor a/b."""
+_PATHS = re.compile(rf"{_BEGIN}(?:~\w*)?/(?:{_PART}/)+(?:{_PART})?")
+"""Absolute paths of two parts or more within a text."""
 
 
 class Private:
@@ -42,7 +45,11 @@ class Private:
         told = "\n".join(known)
         names = {name for host in hosts for name in (host, host.partition(".")[0]) if name}
         self._hosts = [_word(name) for name in sorted(names, key=len, reverse=True) if not _word(name).search(told)]
-        self._folders = sorted({folder for folder in folders if len(PurePosixPath(folder).parts) > 1}, key=len)[::-1]
+        absolute = {folder for folder in folders if len(PurePosixPath(folder).parts) > 1}
+        self._folders = [
+            re.compile(rf"{_BEGIN}({re.escape(folder)})(?![\w-])/?")
+            for folder in sorted(absolute, key=len, reverse=True)
+        ]
 
     def removed(self, text: str) -> str:
         """The text with addresses and hosts hidden, and of absolute paths only what they lead to."""
@@ -50,7 +57,7 @@ class Private:
             return PurePosixPath(text).name or HIDDEN_ADDRESS  # a path, with whatever characters
         text = _ADDRESSES.sub(HIDDEN_ADDRESS, text)
         for folder in self._folders:
-            text = text.replace(f"{folder}/", "")
+            text = folder.sub("", text)
         text = _PATHS.sub(lambda match: PurePosixPath(match.group()).name, text)
         if " " in text:  # a sentence; names of stages and the like stay
             for host in self._hosts:
@@ -60,8 +67,8 @@ class Private:
     def found(self, text: str) -> str | None:
         """The first folder or multiaddr that a text to be published holds; None if there is none."""
         for folder in self._folders:
-            if re.search(rf"{re.escape(folder)}(?![\w-])", text):
-                return folder
+            if match := folder.search(text):
+                return match.group(1)
         address = re.search(r"/(?:ip4|ip6|dns4|dns6|dnsaddr)/[\w.:-]+/(?:tcp|udp)/\d+", text)
         return address.group() if address else None
 

@@ -45,16 +45,25 @@ def _upload(arguments: argparse.Namespace, found: Export, recipe: str) -> int:
 
     from flows.hub_upload import address, upload
 
-    where = f"{address(arguments.hub)} ({'private' if arguments.private else 'public'})"
+    where = address(arguments.hub)
     if not arguments.yes:
-        print(f"\nThis would upload {found.total} to {where}.")
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        seen = "private" if arguments.private else "public, unless it exists and is private"
+        print(f"\nThis would upload {found.total} to {where} ({seen}).")
+        if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
             print("Nothing was uploaded; the same command with --yes does it.")
             return 0
-        if input("Type yes to upload: ").strip().lower() != "yes":
+        if not _agreed():
             print("Nothing was uploaded.")
             return 0
     message = f"Export {recipe} (sahajflow {version('sahajflow')})"
     commit = upload(found, arguments.hub, message, private=arguments.private, force=arguments.replace)
     print(f"Uploaded to {where}: {commit}" if commit else f"Nothing to do: {where} holds all of it already.")
     return 0
+
+
+def _agreed() -> bool:
+    try:
+        return input("Type yes to upload: ").strip().lower() == "yes"
+    except EOFError:
+        print()
+        return False

@@ -31,6 +31,9 @@ def private(**more: Any) -> Private:
         ("cannot read /srv/data/b.csv: no such file", "cannot read b.csv: no such file"),
         ("in /mnt/people/anna/a b/c.csv, line 3", "in a b/c.csv, line 3"),
         ("'/opt/x/y.json' is broken", "'y.json' is broken"),
+        ("from file:///opt/x/y.json", "from y.json"),
+        ("/mnt/people/anna", "anna"),
+        ("no space in /mnt/people/anna now", "no space in  now"),
         ("/ip4/203.0.113.7/tcp/31337/p2p/QmKey", HIDDEN_ADDRESS),
         ("no answer from /ip4/203.0.113.7/tcp/31337/p2p/QmKey yet", f"no answer from {HIDDEN_ADDRESS} yet"),
         ("tcp://10.0.0.5:8786", HIDDEN_ADDRESS),
@@ -39,6 +42,7 @@ def private(**more: Any) -> Private:
         ("ran on GPU1.example.org", f"ran on {HIDDEN_HOST}"),
         # what stays
         ("https://huggingface.co/blog/collaborative-training", "https://huggingface.co/blog/collaborative-training"),
+        ("see https://example.org/mnt/people/anna/c.html", "see https://example.org/mnt/people/anna/c.html"),
         ("see https://example.org/a/b/c.html.", "see https://example.org/a/b/c.html."),
         ("unimelb-nlp/wikiann bn, revision 1234567", "unimelb-nlp/wikiann bn, revision 1234567"),
         ("unshuffled/train/*.parquet", "unshuffled/train/*.parquet"),
@@ -60,6 +64,7 @@ def test_a_hosts_name_that_the_recipe_uses_is_an_ordinary_word() -> None:
 def test_what_would_still_be_told_is_found() -> None:
     assert private().found(f"see {HOME}/a") == HOME
     assert private().found(f"see {HOME}belle/a") is None
+    assert private().found(f"see https://example.org{HOME}/a") is None
     assert private().found('["/ip4/10.0.0.5/tcp/31337"]') == "/ip4/10.0.0.5/tcp/31337"
     assert private().found("all is well") is None
 

@@ -296,7 +296,7 @@ def test_what_was_uploaded_loads_from_the_hub_by_the_cards_own_words(finished: F
         root = str(Path(__file__).parents[2])
         done = python(*command, *finished.arguments("--hub", "anna/model", "--yes"), HF_TOKEN=TOKEN, PYTHONPATH=root)
         assert done.returncode == 0, done.stderr
-        assert f"Uploaded to {hub.url}/anna/model (public): {hub.url}/anna/model/commit/" in done.stdout
+        assert f"Uploaded to {hub.url}/anna/model: {hub.url}/anna/model/commit/" in done.stdout
         assert TOKEN not in done.stdout + done.stderr
         repository = hub.repositories["anna/model"]
         assert sorted(repository.files) == sorted([".gitattributes", *FILES])
