@@ -142,6 +142,7 @@ def model_card(report: Report, publishing: PublishingSettings, repository: str |
             several_runs=any(model.n > 1 for task in report.results.tasks for model in task.models),
             reading=READING,
             seeds=_seeds(report),
+            brief=True,  # classes, types and confusions are in results.json, and in the report
             tasks=[task_view(task, number) for number, task in enumerate(report.results.tasks, start=1)],
             pretraining=_pretraining_table(report, recipe),
             corpus=_corpus_table(report, recipe, publishing),

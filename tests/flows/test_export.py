@@ -271,6 +271,13 @@ def test_the_hub_is_not_asked_without_a_yes(
     assert asked == ["Type yes to upload: "]
     assert capsys.readouterr().out.endswith("Nothing was uploaded.\n")
 
+    def ended(question: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", ended)
+    assert main(finished.arguments("--hub", "anna/model")) == 0
+    assert capsys.readouterr().out.endswith("Nothing was uploaded.\n")
+
 
 def test_what_was_uploaded_loads_from_the_hub_by_the_cards_own_words(finished: Finished, tmp_path: Path) -> None:
     with small_hub() as hub:
