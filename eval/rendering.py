@@ -52,7 +52,7 @@ def to_html(report: Report, history: Sequence[HistoryEntry] = ()) -> str:
 
 def to_markdown(report: Report, history: Sequence[HistoryEntry] = ()) -> str:
     """The same content for terminals, GitHub and Prefect."""
-    return _markdown("report.md.j2").render(_content(report), history=history_views(history))
+    return markdown_environment().get_template("report.md.j2").render(_content(report), history=history_views(history))
 
 
 def comparison_to_html(comparison: RunComparison) -> str:
@@ -62,7 +62,7 @@ def comparison_to_html(comparison: RunComparison) -> str:
 
 def comparison_to_markdown(comparison: RunComparison) -> str:
     """The same content for terminals and GitHub."""
-    return _markdown("comparison.md.j2").render(comparison_view(comparison))
+    return markdown_environment().get_template("comparison.md.j2").render(comparison_view(comparison))
 
 
 def _html(template: str) -> Template:
@@ -71,7 +71,8 @@ def _html(template: str) -> Template:
     return environment.get_template(template)
 
 
-def _markdown(template: str) -> Template:
+def markdown_environment() -> Environment:
+    """What Markdown templates are rendered with: every value is escaped, and one that is missing is an error."""
     environment = Environment(
         autoescape=False,
         finalize=lambda value: value if isinstance(value, Markup) else in_markdown(str(value)),
@@ -80,7 +81,7 @@ def _markdown(template: str) -> Template:
     environment.filters["grid"] = markdown_table
     environment.filters["foreign"] = lambda text: Markup(in_markdown(text, links=False))
     environment.filters["fenced"] = _fenced
-    return environment.get_template(template)
+    return environment
 
 
 def _options() -> dict[str, Any]:
