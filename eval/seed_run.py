@@ -153,4 +153,4 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-STAGE = Stage("seed-run", version=2, settings=SeedRunSettings, run=run)
+STAGE = Stage("seed-run", version=3, settings=SeedRunSettings, run=run)

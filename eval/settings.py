@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from eval.labels import ner_label_problem
-from tasks.contract import Settings, UserPath, absolute_path
+from eval.presets import resolved
+from tasks.contract import EXECUTION, Settings, UserPath, absolute_path
 
 ModelName = Literal["pretrained", "random"]
 TaskKind = Literal["ner", "classification"]
@@ -71,6 +72,10 @@ class FineTuningSettings(Settings):
     validation loss. The test split is scored once, with the weights of that epoch.
     """
 
+    # excluded and no part of the identity: a preset is the values that it stands for
+    preset: Annotated[Literal["default", "paper"] | None, EXECUTION] = Field(
+        None, exclude=True, description="named values for the keys that are not given, see eval/presets.py"
+    )
     learning_rate: float = Field(5e-4, gt=0, description="highest learning rate, reached after the warmup")
     epochs: int = Field(3, gt=0, le=100_000, description="passes over the training split, fewer if stopped early")
     batch_size: int = Field(32, gt=0, le=1_000_000, description="items in an optimiser step")
@@ -88,16 +93,23 @@ class FineTuningSettings(Settings):
     patience: int | None = Field(
         None, gt=0, le=100_000, description="stop after so many epochs without lower validation loss; null: never"
     )
-    threshold: float = Field(0.0, ge=0, description="with patience: a smaller fall of the loss does not count")
+    threshold: float = Field(
+        0.0, ge=0, description="with patience: a loss that is no more than this below the lowest so far does not count"
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="of the matrix products; weights stay fp32; auto takes bf16 where it is faster"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, data: Any) -> Any:
+        return resolved(data)
+
     @model_validator(mode="after")
     def _consistent(self) -> FineTuningSettings:
         if self.threshold and self.patience is None:
-            raise ValueError(f"threshold {self.threshold} has no effect without patience")
+            raise ValueError(f"threshold {self.threshold} has no effect without patience; set both, or threshold to 0")
         return self
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from eval.presets import resolved
 from eval.settings import TaskSettings
 from tasks.contract import UserError
 from tasks.strict_yaml import read_yaml
@@ -69,6 +70,8 @@ def _expanded(task: dict[str, Any], folder: Path, place: str) -> dict[str, Any]:
     whole = _read(task["definition"], folder, place)
     for key, value in given.items():
         old = whole.get(key)
+        if key == "fine_tuning":  # the values of a preset are given ones too, beside the file's
+            value = resolved(value)
         if key in ("fine_tuning", "source") and isinstance(value, dict) and isinstance(old, dict):
             other = key == "source" and value.get("kind", old["kind"]) != old["kind"]
             whole[key] = value if other else {**old, **value}

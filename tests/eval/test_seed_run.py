@@ -1,3 +1,4 @@
+import argparse
 import csv
 import json
 import math
@@ -428,6 +429,33 @@ def test_early_stopping_looks_at_the_loss_and_the_threshold(tokenizer):
     assert len(history.epochs) == 3  # the first counts as a fall from infinity, the next two fall too little
     assert history.best is min(history.epochs, key=lambda epoch: epoch.validation_loss)
     assert loss == pytest.approx(history.best.validation_loss, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "losses", [(1.0, 0.95, 0.9, 0.85, 0.8, 0.75), (1.0, 1.2, 0.5, 0.6, 0.55, 0.4), (1.0, 0.96, 0.8, 0.79, 0.78, 0.1)]
+)
+def test_early_stopping_ends_where_that_of_transformers_does(tokenizer, monkeypatch, losses):
+    settings = FineTuningSettings(epochs=6, batch_size=16, max_length=16, patience=2, threshold=0.08)
+    validation = iter(losses)
+    monkeypatch.setattr("eval.fine_tuning.predict", lambda *_, **__: (next(validation), []))
+    sentences = Split([["আজ"]] * 4, [["O"]] * 4)
+    split = encode(sentences, ("O", "B-PER"), tokenizer, 16)
+    hardware = choose(settings)
+    model = build_classifier("ner", ("O", "B-PER"), settings, hardware, 1, shape=BERT, tokenizer=tokenizer)
+    common = {"seed": 1, "hardware": hardware, "pad_id": 0, "score": lambda _: 0.0, "progress": no_progress}
+    history = fine_tune(model, split, split, settings, **common)
+
+    stopping = transformers.EarlyStoppingCallback(settings.patience, settings.threshold)
+    # as DeDLOC's scripts have it, in which `greater_is_better` stays unset
+    arguments = argparse.Namespace(metric_for_best_model="loss", greater_is_better=None)
+    state, control, ended = transformers.TrainerState(), transformers.TrainerControl(), 0
+    for loss in losses:
+        ended += 1
+        stopping.check_metric_value(arguments, state, control, loss)
+        if stopping.early_stopping_patience_counter >= settings.patience:
+            break
+        state.best_metric = loss if state.best_metric is None else min(loss, state.best_metric)
+    assert len(history.epochs) == ended < 6
 
 
 def test_a_loss_that_is_not_a_number_ends_training_and_is_marked(tokenizer, monkeypatch):
