@@ -12,7 +12,7 @@ from pydantic import Field
 
 from eval.item_counts import read_counts
 from eval.published import published_tables
-from eval.results import MissingSeed, Results, SeedScore, TaskResult
+from eval.results import AbsentModel, MissingSeed, Results, SeedScore, TaskResult
 from eval.settings import EvaluationSettings, ModelName, TaskKind, TaskName
 from eval.summary import Measured, Pair, conclude, task_summary
 from tasks.contract import Progress, Settings, Stage, StageError
@@ -46,6 +46,9 @@ class GatheringSettings(Settings):
     """Settings of the stage ``evaluate``: which seed runs there must be."""
 
     models: tuple[ModelName, ...] = Field(min_length=1)
+    """Our own."""
+    compared: dict[ModelName, str] = Field(default_factory=dict)
+    """Those of others by name, each with its title."""
     seeds: tuple[int, ...] = Field(min_length=1)
     tasks: dict[TaskName, DeclaredTask] = Field(min_length=1)
     missing: dict[str, str] = Field(default_factory=dict)
@@ -59,7 +62,8 @@ def gathering_settings(evaluation: EvaluationSettings) -> GatheringSettings:
         name: DeclaredTask(kind=task.kind, title=task.title, published=task.published)
         for name, task in evaluation.tasks.items()
     }
-    return GatheringSettings(models=evaluation.models, seeds=evaluation.seed_list, tasks=tasks)
+    compared = {name: model.title or model.origin for name, model in evaluation.compare_with.items()}
+    return GatheringSettings(models=evaluation.models, compared=compared, seeds=evaluation.seed_list, tasks=tasks)
 
 
 def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
@@ -72,13 +76,12 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
         progress: told the seed runs.
 
     Raises:
-        StageError: a declared seed run is missing and not said to have failed, all of a model on a task have, or runs
-            of one task were not made on the same data.
+        StageError: a declared seed run is missing and not said to have failed, all of one of our models on a task
+            have, or runs of one task were not made on the same data. A compared model without any run is absent.
     """
     runs: dict[str, dict[str, Any]] = {}
-    declared = [
-        f"{model}/{task}/{seed}" for task in settings.tasks for model in settings.models for seed in settings.seeds
-    ]
+    names = (*settings.models, *settings.compared)
+    declared = [f"{model}/{task}/{seed}" for task in settings.tasks for model in names for seed in settings.seeds]
     for done, key in enumerate(declared, start=1):
         if key not in settings.missing:
             if key not in inputs:
@@ -124,7 +127,8 @@ def _task_result(
     inputs: Mapping[str, Path],
 ) -> tuple[TaskResult, tuple[Pair, ...]]:
     """One task, its comparisons still to be added, and the pairs that they are made of."""
-    measured = [_measured(settings, model, name, task, runs, inputs) for model in settings.models]
+    tried = [_measured(settings, model, name, task, runs, inputs) for model in (*settings.models, *settings.compared)]
+    measured = [one for one in tried if isinstance(one, Measured)]
     ours = [run for key, run in runs.items() if key.rsplit("/", 2)[1] == name]
     first = ours[0]
     if any(one["data"] != first["data"] for one in ours):
@@ -139,6 +143,7 @@ def _task_result(
         items=first["data"]["items"],
         majority=first["majority"],
         models=models,
+        absent=tuple(one for one in tried if isinstance(one, AbsentModel)),
         comparisons=(),
         published=table.scores() if table else (),
         published_differences=tuple(table.differences(first["data"], first["metric"])) if table else (),
@@ -154,7 +159,7 @@ def _measured(
     task: DeclaredTask,
     runs: dict[str, dict[str, Any]],
     inputs: Mapping[str, Path],
-) -> Measured:
+) -> Measured | AbsentModel:
     seeds, counts, missing = [], [], []
     for seed in settings.seeds:
         key = f"{model}/{name}/{seed}"
@@ -163,9 +168,11 @@ def _measured(
         else:
             seeds.append(_seed_score(runs[key]))
             counts.append(read_counts(task.kind, inputs[key], runs[key]["score"]))
+    if not seeds and model in settings.compared:
+        return AbsentModel(model=model, title=settings.compared[model], reason=missing[0].reason)
     if not seeds:
         raise StageError(f"{name}: all seed runs of {model} failed, seed {missing[0].seed} with: {missing[0].reason}")
-    return Measured(model, tuple(seeds), tuple(counts), tuple(missing))
+    return Measured(model, tuple(seeds), tuple(counts), tuple(missing), settings.compared.get(model, ""))
 
 
 def _csv_row(key: str, runs: dict[str, dict[str, Any]], missing: Mapping[str, str]) -> dict[str, Any]:
@@ -194,4 +201,4 @@ def _describe(source: dict[str, Any]) -> str:
     return "own files"
 
 
-STAGE = Stage("evaluate", version=2, settings=GatheringSettings, run=run)
+STAGE = Stage("evaluate", version=3, settings=GatheringSettings, run=run)

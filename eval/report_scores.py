@@ -112,7 +112,7 @@ def task_view(task: TaskResult, number: int) -> TaskView:
         models=models,
         majority=majority,
         axis=score_axis(scale),
-        sentence=" ".join(one.sentence for one in task.comparisons),
+        sentence=" ".join([one.sentence for one in task.comparisons if one.model == task.comparisons[0].model]),
         comparisons=_comparisons(task, number),
         scores=make_table(
             f"scores-{number}",
@@ -135,9 +135,9 @@ def task_view(task: TaskResult, number: int) -> TaskView:
 
 def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]) -> ModelView:
     comparison = task.comparison
-    role, remark = "other", ""
-    if comparison and model.model == comparison.model:
-        role, remark = "pretrained", "with pretraining"
+    role, remark = "other", model.title
+    if model.model == "pretrained":
+        role, remark = "pretrained", "ours, with pretraining"
     elif comparison and model.model == comparison.baseline:
         role, remark = "baseline", "same shape, without pretraining"
     values = ", ".join(per_cent(seed.score) for seed in model.seeds)

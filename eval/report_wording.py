@@ -173,6 +173,13 @@ def _of_results(results: Results) -> Iterator[Caution]:
                     text=f"{task.task}, {model.model}, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}: "
                     f"{', '.join(flags)}. Flagged runs are kept in the mean{second_line}.",
                 )
+        for absent in task.absent:
+            yield Caution(
+                kind="absent model",
+                text=f"{task.task}: {absent.model} ({absent.title}) was to be compared with and has no score: "
+                f"{absent.reason.rstrip('.')}. Running again tries it again.",
+                important=True,
+            )
         if task.comparison is None:
             yield Caution(
                 kind="no comparison",

@@ -56,6 +56,8 @@ class ModelResult(SeedSummary):
     """All seed runs of one model on one task; degenerate ones count."""
 
     model: str
+    title: str = ""
+    """Of a model of others: which one it is. Empty for ours."""
     seeds: tuple[SeedScore, ...]
     missing: tuple[MissingSeed, ...] = ()
     item_interval: Interval
@@ -67,6 +69,15 @@ class ModelResult(SeedSummary):
     def declared(self) -> int:
         """The number of seeds that were declared: n and the missing ones."""
         return self.n + len(self.missing)
+
+
+class AbsentModel(_Row):
+    """A model of others that was declared and has no seed run on a task."""
+
+    model: str
+    title: str
+    reason: str
+    """The failure in one line."""
 
 
 class Comparison(_Row):
@@ -118,6 +129,7 @@ class TaskResult(_Row):
     majority: float
     """Score of the majority baseline: the most frequent class; for NER every word O, so 0."""
     models: tuple[ModelResult, ...]
+    absent: tuple[AbsentModel, ...] = ()
     comparisons: tuple[Comparison, ...]
     """Every pair of models."""
     published: tuple[PublishedScore, ...]

@@ -44,7 +44,7 @@ def test_every_preset_sets_what_its_name_says_and_nothing_unknown():
 def test_an_unknown_preset_and_a_half_replaced_one_are_told():
     with pytest.raises(UserError, match=r"fine_tuning\.preset: 'papre': should be 'default' or 'paper'"):
         load_recipe("demo", ["evaluation.tasks.ner.fine_tuning.preset=papre"])
-    with pytest.raises(ValidationError, match="threshold 0.01 has no effect without patience; set both"):
+    with pytest.raises(ValidationError, match=r"threshold 0\.01 has no effect without patience; set both"):
         FineTuningSettings(preset="paper", patience=None)
     assert FineTuningSettings(preset="paper", patience=None, threshold=0).epochs == 20
 
