@@ -41,7 +41,7 @@ def check(evaluation: EvaluationSettings) -> None:
         place = f"evaluation.compare_with.{name}.{'local' if model.hub else 'path'}"
         try:
             model.files_in(model.folder)
-            problem = _config_problem(model.folder / "config.json")
+            problem = _config_problem(model.folder / "config.json", evaluation)
         except UserError as error:
             raise UserError(f"{place}: {error}") from None
         if problem:
@@ -156,14 +156,19 @@ def _fetched(settings: ComparedModel) -> Path:
     return folder
 
 
-def _config_problem(path: Path) -> str | None:
-    """Why a ``config.json`` is of no use, with the remedy."""
+def _config_problem(path: Path, evaluation: EvaluationSettings | None = None) -> str | None:
+    """Why a ``config.json`` is of no use, here or in an evaluation, with the remedy."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         return "config.json is not JSON; copy the model again"
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         return "config.json names no model_type; it is no model that transformers saved"
+    positions = config.get("max_position_embeddings")
+    for name, task in (evaluation.tasks if evaluation else {}).items():
+        if isinstance(positions, int) and task.fine_tuning.max_length > positions:
+            longest = f"evaluation.tasks.{name}.fine_tuning.max_length {task.fine_tuning.max_length}"
+            return f"the model has {positions} positions, fewer than {longest}; lower that"
     return None
 
 

@@ -46,7 +46,8 @@ def read_definition(
         UserError: there is no such file, or it is wrong.
     """
     if not isinstance(definition, str):
-        raise UserError(f"{place}: {definition!r} should be a built-in {kind}'s name or the path of a {kind} file")
+        valid = f"the name of a built-in {kind} or the path of a {kind} file"
+        raise UserError(f"{place}: {definition!r} should be {valid}")
     if definition in known:
         path = known[definition]
     elif Path(definition).suffix not in _ENDINGS:

@@ -218,11 +218,17 @@ def test_weights_that_lack_a_part_and_broken_files_are_told(models, tmp_path):
         (lambda folder: (folder / "config.json").unlink(), "no such file"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json is not JSON"),
         (lambda folder: (folder / "config.json").write_text("{}"), "names no model_type"),
+        (
+            lambda folder: (folder / "config.json").write_text(
+                '{"model_type": "bert", "max_position_embeddings": 31}'
+            ),
+            r"the model has 31 positions, fewer than evaluation\.tasks\.ner\.fine_tuning\.max_length 32",
+        ),
     ],
 )
 def test_a_local_model_is_checked_before_anything_runs(spoil, problem, models, tmp_path):
     folder = copied(models["bert"], tmp_path / "mine")
-    tasks = {"ner": {"kind": "ner", "source": SAMPLE}}
+    tasks = {"ner": {"kind": "ner", "source": SAMPLE, "fine_tuning": {"max_length": 32}}}
     evaluation = EvaluationSettings(compare_with={"mine": {"path": str(folder)}}, tasks=tasks)
     check(evaluation)
     spoil(folder)

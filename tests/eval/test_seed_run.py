@@ -23,7 +23,7 @@ from eval.gathering import GatheringSettings, gathering_settings
 from eval.results import Results
 from eval.seed_run import STAGE, seed_run_settings
 from eval.settings import EvaluationSettings, FineTuningSettings
-from tasks.contract import StageError, UserError, no_progress
+from tasks.contract import StageError, no_progress
 from tasks.pretraining.models import build_model
 from tasks.pretraining.settings import ModelSettings
 
@@ -274,6 +274,22 @@ def test_a_run_that_failed_is_missing_and_named(runs, evaluation, tmp_path):
         (row,) = (row for row in csv.DictReader(file) if row["flags"])
     assert (row["model"], row["task"], row["seed"], row["score"]) == ("random", "ner", "2", "")
     assert row["flags"] == "missing: OutOfMemoryError: 3 GiB"
+    # of a model of others it is no reason to lack the rest
+    absent = settings.model_copy(
+        update={
+            "compared": {"xlm-r": "some/model at 0123456"},
+            "missing": {
+                **failed,
+                **{f"xlm-r/{task}/{seed}": "no network" for task in ("ner", "ncc") for seed in (1, 2)},
+            },
+        }
+    )
+    EVALUATE.run(absent, {key: folder for key, (folder, _) in runs.items()}, tmp_path, no_progress)
+    found = Results.model_validate_json((tmp_path / "results.json").read_text(encoding="utf-8")).tasks[0]
+    assert [(one.model, one.title, one.reason) for one in found.absent] == [
+        ("xlm-r", "some/model at 0123456", "no network")
+    ]
+    assert [model.model for model in found.models] == ["pretrained", "random"]
     all_failed = settings.model_copy(update={"missing": {**failed, "random/ner/1": "crashed"}})
     del inputs["random/ner/1"]
     with pytest.raises(StageError, match="ner: all seed runs of random failed, seed 1 with: crashed"):
@@ -376,9 +392,9 @@ def test_a_checkpoint_without_a_body_is_refused(pretrained, tokenizer, tmp_path)
         build_classifier("ner", ("O", "B-X"), tuning, choose(tuning), 1, checkpoint=tmp_path, tokenizer=tokenizer)
 
 
-def test_more_tokens_than_positions_is_the_users_error(tokenizer):
+def test_more_tokens_than_positions_are_told(tokenizer):
     tuning = FineTuningSettings(max_length=64)
-    with pytest.raises(UserError, match="max_length 64 is more than the model's 32 positions"):
+    with pytest.raises(StageError, match="max_length 64 is more than the 32 positions"):
         build_classifier("ner", ("O", "B-X"), tuning, choose(tuning), 1, shape=BERT, tokenizer=tokenizer)
 
 
