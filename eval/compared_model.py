@@ -117,10 +117,13 @@ def _fetched(settings: ComparedModel) -> Path:
     """The folder of the hub's cache that holds the model at its commit."""
     from huggingface_hub import errors, snapshot_download
     from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils import logging as hub_logging
 
     assert settings.hub is not None
     small = ["config.json", *TOKENIZER_FILES]
     remedy = "give local: FOLDER with a copy, or leave the model out of evaluation.compare_with"
+    verbosity = hub_logging.get_verbosity()
+    hub_logging.set_verbosity_error()  # it tells of every try
     disable_progress_bars()
     try:
         # safetensors are asked for first, and PyTorch's own files only of a model that has none
@@ -152,6 +155,7 @@ def _fetched(settings: ComparedModel) -> Path:
             f"{settings.hub}: cannot be fetched ({_first_line(error)}); run again, or {remedy}"
         ) from error
     finally:
+        hub_logging.set_verbosity(verbosity)
         enable_progress_bars()
     return folder
 

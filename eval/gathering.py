@@ -188,7 +188,10 @@ def _measured(
         return AbsentModel(model=model, title=settings.compared[model], reason=missing[0].reason)
     if not seeds:
         raise StageError(f"{name}: all seed runs of {model} failed, seed {missing[0].seed} with: {missing[0].reason}")
-    return Measured(model, tuple(seeds), tuple(counts), tuple(missing), settings.compared.get(model, ""))
+    parameters = runs[f"{model}/{name}/{seeds[0].seed}"].get("parameters")
+    return Measured(
+        model, tuple(seeds), tuple(counts), tuple(missing), settings.compared.get(model, ""), parameters=parameters
+    )
 
 
 def _csv_row(key: str, runs: dict[str, dict[str, Any]], missing: Mapping[str, str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from eval.report_schema import (
     ProbeFacts,
     TokenizerFacts,
 )
-from eval.results import ModelResult, Results, TaskResult
+from eval.results import AbsentModel, ModelResult, Results, TaskResult
 
 FEW_SEEDS = 5
 """Fewer runs than this per model are called few."""
@@ -158,6 +158,17 @@ def _of_results(results: Results) -> Iterator[Caution]:
                 text=f"Few seeds: with {n} runs per model the spread itself is uncertain, so the interval for other "
                 "seeds is wide, and only large differences can be shown.",
             )
+    absent: dict[AbsentModel, list[str]] = {}
+    for task in results.tasks:
+        for one in task.absent:
+            absent.setdefault(one, []).append(task.task)
+    for one, tasks in absent.items():
+        yield Caution(
+            kind="absent model",
+            text=f"{one.model} ({one.title}) was to be compared with and has no score on {', '.join(tasks)}. "
+            f"{one.reason.rstrip('.')}. Running again tries it again.",
+            important=True,
+        )
     for task in results.tasks:
         for model in task.models:
             for failed in model.missing:
@@ -178,13 +189,6 @@ def _of_results(results: Results) -> Iterator[Caution]:
                     text=f"{task.task}, {model.model}, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}: "
                     f"{', '.join(flags)}. Flagged runs are kept in the mean{second_line}.",
                 )
-        for absent in task.absent:
-            yield Caution(
-                kind="absent model",
-                text=f"{task.task}: {absent.model} ({absent.title}) was to be compared with and has no score: "
-                f"{absent.reason.rstrip('.')}. Running again tries it again.",
-                important=True,
-            )
         if task.comparison is None:
             yield Caution(
                 kind="no comparison",

@@ -93,6 +93,8 @@ class ModelResult(SeedSummary):
     model: str
     title: str = ""
     """Of a model of others: which one it is. Empty for ours."""
+    parameters: int | None = None
+    """Of the fine-tuned model, head included; None in results that were written before they were counted."""
     seeds: tuple[SeedScore, ...]
     missing: tuple[MissingSeed, ...] = ()
     item_interval: Interval

@@ -107,6 +107,7 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
         "validation_score": best.validation_score,
         "best_epoch": best.epoch,
         "epochs": len(history.epochs),
+        "parameters": sum(weight.numel() for weight in tuned.model.parameters()),
         "flags": find_flags(kind, predicted, scores["score"], majority, history.diverged),
         "truncated_items": encoded.truncated_items,
         "truncated_words": encoded.truncated_words,

@@ -38,6 +38,7 @@ class Measured:
     """A seed's counts, in the order of ``seeds``, each of shape (items, 3)."""
     missing: tuple[MissingSeed, ...] = ()
     title: str = ""
+    parameters: int | None = None
 
     @property
     def scores(self) -> list[float]:
@@ -161,6 +162,7 @@ def _result(measured: Measured, item_interval: tuple[float, float]) -> ModelResu
         **summarise(measured.scores).model_dump(),
         model=measured.model,
         title=measured.title,
+        parameters=measured.parameters,
         seeds=measured.seeds,
         missing=measured.missing,
         item_interval=Interval(low=item_interval[0], high=item_interval[1]),

@@ -77,9 +77,15 @@ class Node:
 
 def nodes_of(recipe: Recipe) -> list[Node]:
     """The recipe's nodes in an order in which each one comes after its inputs."""
+    # first, so that one that cannot be had is known before hours of pretraining
+    compared = {
+        name: Node(f"compared-model/{name}", COMPARED_MODEL, model.model_copy(update={"title": None}), {})
+        for name, model in recipe.evaluation.compare_with.items()
+    }
     tested = [Node("test-texts", TEST_TEXTS, texts_settings(recipe.evaluation), {})]
     tested = tested if recipe.corpus.decontamination else []
     nodes = [
+        *compared.values(),
         *tested,
         Node("corpus", CORPUS, recipe.corpus, {node.name: node.name for node in tested}),
         Node("tokenizer", TOKENIZER, recipe.tokenizer, {"corpus": "corpus"}),
@@ -95,10 +101,6 @@ def nodes_of(recipe: Recipe) -> list[Node]:
             {"tokenizer": "tokenizer", "pack": "pack"},
         ),
     ]
-    compared = {
-        name: Node(f"compared-model/{name}", COMPARED_MODEL, model.model_copy(update={"title": None}), {})
-        for name, model in recipe.evaluation.compare_with.items()
-    }
     sources = {"pretrained": {"checkpoint": "pretrain"}, "random": {"tokenizer": "tokenizer"}}
     sources |= {name: {"checkpoint": node.name} for name, node in compared.items()}
     seed_runs = {
@@ -111,7 +113,6 @@ def nodes_of(recipe: Recipe) -> list[Node]:
     )
     return [
         *nodes,
-        *compared.values(),
         *seed_runs.values(),
         Node("evaluate", EVALUATE, gathering, {name: node.name for name, node in seed_runs.items()}),
         Node("report", REPORT, report, {name: name for name in STAGES[:-1]}),
