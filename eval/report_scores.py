@@ -190,7 +190,7 @@ def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]
 
 
 def _size(model: ModelResult) -> str:
-    return "" if model.parameters is None else f"{model.parameters / 1e6:,.1f} M parameters"
+    return "" if model.parameters is None else f"{model.parameters:,} parameters"
 
 
 def _seed_list(view: ModelView) -> str:

@@ -165,7 +165,7 @@ def _of_results(results: Results) -> Iterator[Caution]:
     for one, tasks in absent.items():
         yield Caution(
             kind="absent model",
-            text=f"{one.model} ({one.title}) was to be compared with and has no score on {', '.join(tasks)}. "
+            text=f"{one.model} ({one.title}) was to be compared with and has no score on {' and '.join(tasks)}: "
             f"{one.reason.rstrip('.')}. Running again tries it again.",
             important=True,
         )
