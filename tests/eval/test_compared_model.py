@@ -183,9 +183,7 @@ def test_code_and_pickles_are_never_run(models, tmp_path):
         "auto_map": {"AutoConfig": "modeling_own.Own", "AutoModel": "modeling_own.Own"},
     }
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(
-        StageError, match="its configuration cannot be loaded: it needs code of its own, which"
-    ):
+    with pytest.raises(StageError, match="its configuration cannot be loaded: it needs code of its own, which"):
         run(folder, tmp_path / "out")
 
     class Attack:
