@@ -209,7 +209,20 @@ def _parser() -> argparse.ArgumentParser:
         "unfinished refers to stays",
     )
     clean.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
+    up = command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
+    up.add_argument("--file", metavar="FILE", help="your own copy of prefect.yaml (default: the one of sahajflow)")
+    up.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="POOL",
+        help="work pool that this machine serves, such as gpu or gaudi (default: cpu); can be repeated",
+    )
+    up.add_argument("--webhook", metavar="URL", help="where the server tells how runs ended, as Slack takes it")
+    up.add_argument(
+        "--notify", choices=("all", "end", "failure", "none"), help="of which runs (default with --webhook: failure)"
+    )
+    up.add_argument("--dry-run", action="store_true", help="only say what would change on the server")
     command("down", commands.down_command, "stop the local Prefect server and worker")
     return parser
 
