@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from flows import commands
+from flows import commands, export_command
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
@@ -131,6 +131,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("recipe", metavar="RECIPE")
     _add_settings(report)
+    export = command(
+        "export",
+        export_command.export,
+        "write model, tokenizer and model card to a folder, or upload them to the Hugging Face hub",
+        "Write model, tokenizer and model card of a finished recipe to a folder, or upload them to the Hugging Face "
+        "hub. The list of files with their digests comes first; nothing is uploaded without --yes, or a yes at the "
+        "question. The hub's token comes from HF_TOKEN or from: hf auth login.",
+    )
+    export.add_argument("recipe", metavar="RECIPE")
+    where = export.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", metavar="FOLDER", help="write them here")
+    where.add_argument("--hub", metavar="OWNER/NAME", help="upload them to this repository; it is made if needed")
+    export.add_argument("--report", action="store_true", help="also report.html")
+    export.add_argument("--private", action="store_true", help="make the repository a private one")
+    export.add_argument("--yes", action="store_true", help="upload without a question")
+    export.add_argument("--force", dest="replace", action="store_true", help="replace files that are there and differ")
+    _add_settings(export)
     coordinate = command(
         "coordinate",
         commands.coordinate_command,

@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from eval import model_files, task_files
 from eval.definitions import named
+from eval.publishing import PublishingSettings
 from eval.settings import EvaluationSettings
 from tasks.contract import Settings, UserError
 from tasks.corpus import CorpusSettings
@@ -43,6 +44,7 @@ class Recipe(Settings):
     model: ModelSettings
     pretraining: PretrainingSettings
     evaluation: EvaluationSettings
+    publishing: PublishingSettings = Field(default_factory=PublishingSettings)
 
     @field_validator("name")
     @classmethod
@@ -72,6 +74,12 @@ class Recipe(Settings):
                 f"pretraining.probe.task {probe.task} is no task of evaluation.tasks; "
                 f"{_nearest(probe.task, list(self.evaluation.tasks))}"
             )
+        sources = [source.name for source in self.corpus.sources]
+        for name in self.publishing.source_licenses:
+            if name not in sources:
+                raise ValueError(
+                    f"publishing.source_licenses.{name} is no source of corpus.sources; {_nearest(name, sources)}"
+                )
         for name, task in self.evaluation.tasks.items():
             if task.fine_tuning.max_length > self.model.max_positions:
                 raise ValueError(
