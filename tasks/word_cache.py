@@ -65,13 +65,13 @@ class WordCache:
     """
 
     def __init__(self, dtype: np.dtype[Any]):
-        self.words = pa.array([], pa.string())
-        """All words that are remembered."""
+        self.words = pa.chunked_array([], pa.string())
+        """All words that are remembered; in chunks, since to join them would take their memory twice."""
         self._lists = IdLists.of([], dtype)
         self._wanted = np.empty(0, dtype=bool)
 
     def look_up(self, words: pa.StringArray) -> tuple[IdLists, NDArray[np.int64]]:
-        """Lists of ids, and ``[words]`` which of them is each word's, -1 where it is not known.
+        """The ids of those that are known, and ``[words]`` which of these lists is each word's, -1 where none is.
 
         Args:
             words: distinct ones.
@@ -82,16 +82,17 @@ class WordCache:
         known = np.flatnonzero(asked >= 0)
         self._wanted[known] = True
         places = np.full(len(words), -1)
-        places[asked[known]] = known
-        return self._lists, places
+        places[asked[known]] = np.arange(len(known))
+        return self._lists.take(known), places
 
     def keep(self, words: pa.StringArray, ids: IdLists) -> None:
         """Remember words that are not known, unless they are too long."""
         if len(self.words) >= CACHED_WORDS:
             wanted = np.flatnonzero(self._wanted)
-            self.words, self._lists = self.words.take(pa.array(wanted)), self._lists.take(wanted)
+            self.words = pa.chunked_array([self.words.take(pa.array(wanted)).combine_chunks()])
+            self._lists = self._lists.take(wanted)
             self._wanted = np.zeros(len(wanted), dtype=bool)
         short = np.flatnonzero(pc.less_equal(pc.utf8_length(words), CACHED_LENGTH).to_numpy(zero_copy_only=False))
-        self.words = pa.concat_arrays([self.words, words.take(pa.array(short))])
+        self.words = pa.chunked_array([*self.words.chunks, words.take(pa.array(short))])
         self._lists = self._lists.followed_by(ids.take(short))
         self._wanted = np.append(self._wanted, np.zeros(len(short), dtype=bool))
