@@ -184,7 +184,7 @@ class WordEncoder:
 
     def _white(self, data: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """``[bytes]`` what is white space."""
-        white: NDArray[np.bool_] = self._is_white[data]
+        white: NDArray[np.bool_] = self._is_white.take(data)
         for one, two in self._other_white:
             places = np.flatnonzero((data[:-1] == one) & (data[1:] == two))
             white[places] = white[places + 1] = True
