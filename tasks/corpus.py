@@ -282,4 +282,4 @@ def _too_few(settings: CorpusSettings, account: Account) -> UserError:
     return UserError(f"corpus.sources: {', '.join(counts)}{first}, in {', '.join(names)}; the corpus needs at least 2")
 
 
-STAGE = Stage("corpus", version=2, settings=CorpusSettings, run=run)
+STAGE = Stage("corpus", version=3, settings=CorpusSettings, run=run)
