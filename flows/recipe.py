@@ -62,6 +62,8 @@ class Recipe(Settings):
             )
         if problem := sentence_order_problem(self.model, self.pretraining):
             raise ValueError(problem)
+        if self.corpus.script and (problem := self.tokenizer.script_problem(self.corpus.script.names)):
+            raise ValueError(problem)
         probe = self.pretraining.probe
         if probe is not None and probe.task not in self.evaluation.tasks:
             raise ValueError(

@@ -26,6 +26,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
+from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, Self
@@ -41,6 +42,7 @@ from tasks.corpus_reading import Reading, place_of
 from tasks.corpus_shards import Document, Shards, shuffled
 from tasks.corpus_sources import FilesSource, Source, check_source
 from tasks.executor import Scheduler, open_executor, worker_count
+from tasks.tokenizer_scripts import known_scripts
 from tasks.user_files import shown
 
 TEST_TEXTS = "test-texts"
@@ -58,9 +60,9 @@ class ScriptSettings(Settings):
     def _known(cls, names: list[str]) -> list[str]:
         for name in names:
             if not is_script(name):
-                raise ValueError(
-                    f"{name} is no script that Unicode knows; they are called Bengali, Latin, Cyrillic ..."
-                )
+                near = get_close_matches(name.title(), [known.title() for known in known_scripts()], n=1)
+                known = f"did you mean {near[0]}?" if near else "they are called Bengali, Latin, Cyrillic ..."
+                raise ValueError(f"{name} is no script that Unicode knows; {known}")
         return names
 
 

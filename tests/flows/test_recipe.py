@@ -6,6 +6,7 @@ import yaml
 from flows.graph import nodes_of
 from flows.recipe import builtin_recipes, find_recipe, load_recipe
 from tasks.contract import UserError
+from tasks.tokenizer_definition import definitions_folder
 
 
 @pytest.fixture
@@ -250,6 +251,32 @@ def test_only_the_faulty_change_is_told() -> None:
 def test_sentence_order_with_bert_is_an_error_of_the_recipe() -> None:
     with pytest.raises(UserError, match=r"mlm\+sop needs model\.architecture albert, not bert"):
         load_recipe("demo", ["pretraining.objective=mlm+sop", "packing.mode=sentence-pairs"])
+
+
+@pytest.mark.parametrize(
+    ("mine", "told"),
+    [
+        (
+            "scripts: [bengali]",
+            "corpus.script.names Latin leaves no text in the scripts that tokenizer.definition {} is",
+        ),
+        ("scripts: [klingon]", "{}: scripts: 'klingon' is no script"),
+        ("scripts: [latin]", None),
+        ("# any", None),
+    ],
+)
+def test_the_scripts_of_corpus_and_tokenizer_go_together(demo: Path, mine: str, told: str | None) -> None:
+    definition = demo.with_name("definition.yaml")
+    template = definitions_folder() / "template.yaml"
+    definition.write_text(template.read_text(encoding="utf-8") + mine + "\n", encoding="utf-8")
+    changes = ["corpus.script.names=[Latin]", "tokenizer.definition=definition.yaml"]
+    if told is None:
+        assert load_recipe(str(demo), changes).tokenizer.definition == str(definition)
+        return
+    with pytest.raises(UserError) as failure:
+        load_recipe(str(demo), changes)
+    assert told.format(definition) in str(failure.value)
+    assert "\n" not in str(failure.value)
 
 
 def test_values_behind_aliases_change_one_by_one() -> None:

@@ -161,19 +161,6 @@ def test_damage_to_the_script_fails_before_training(
         train(corpus, tmp_path, definition=path, vocabulary_size=120)
 
 
-def test_a_wrong_pattern_names_the_file(corpus: Path, tmp_path: Path) -> None:
-    path = changed(tmp_path, normalizer=[{"step": "replace", "regex": "(", "by": ""}])
-    with pytest.raises(UserError, match=r"mine\.yaml: normalizer\.0: .*; correct the pattern"):
-        train(corpus, tmp_path, definition=path, vocabulary_size=120)
-
-
-@pytest.mark.parametrize("pattern", ["x*", "^", "(a|)"])
-def test_a_pattern_that_matches_nothing_at_all(corpus: Path, tmp_path: Path, pattern: str) -> None:
-    steps = [{"step": "replace", "regex": pattern, "by": " "}, {"step": "nfkc"}]
-    with pytest.raises(UserError, match=r"mine\.yaml: normalizer\.0: the pattern .* matches where there is no char"):
-        train(corpus, tmp_path / "out", definition=changed(tmp_path, normalizer=steps), vocabulary_size=300)
-
-
 def test_a_panic_of_the_library_is_one_line(corpus: Path, tmp_path: Path) -> None:
     # In front of a Bengali letter, where the check's probe has none.
     steps = [{"step": "replace", "regex": "(?=[\u0995-\u09b9])", "by": "x"}, {"step": "nfkc"}]
