@@ -3,8 +3,8 @@
 What happens to a document, in this order:
 
 1. **read** from its source and stripped of white space at its ends; what cannot be read fails the stage or is skipped;
-2. **looked at** by itself (``corpus_cleaning``): it is dropped if it is empty, has too few letters of the expected
-   scripts, or has a run of words that a test text has too;
+2. **looked at** by itself (``corpus_cleaning``): it is dropped if nothing of it shows, if it has too few letters of
+   the expected scripts, or a run of words that a test text has too;
 3. **mixed**: without weights the sources follow one another. With weights, each document comes from a source drawn
    by weight, until one source has no more: only so are the proportions kept without reading anything twice;
 4. **compared** with all earlier ones, of any source (``corpus_duplicates``): exact and near duplicates are dropped;

@@ -31,8 +31,8 @@ def text_of(row: dict[str, Any], text_field: str, place: str, longest: int) -> s
     if not isinstance(text, str):
         if text_field not in row:
             raise UserError(_missing(text_field, row, place))
-        kind = "empty (null)" if text is None else f"not text but {type(text).__name__}"
-        raise UserError(f"{place}: the field '{text_field}' is {kind}")
+        kind = "empty (null); fill it in" if text is None else f"not text but {type(text).__name__}; set text_field"
+        raise UserError(f"{place}: the field '{text_field}' is {kind}, or leave such rows out by on_error: skip")
     if "\0" in text:
         raise UserError(f"{place}: a NUL character in the field '{text_field}'; mend the text")
     if 4 * len(text) > longest and (size := len(text.encode())) > longest:
@@ -41,4 +41,5 @@ def text_of(row: dict[str, Any], text_field: str, place: str, longest: int) -> s
 
 
 def _missing(text_field: str, names: Iterable[Any], place: str) -> str:
-    return f"{place}: no field '{text_field}'; there are {cut(', '.join(map(str, names)))}: set text_field"
+    there = ", ".join(name if name.isprintable() and name == name.strip() else ascii(name) for name in map(str, names))
+    return f"{place}: no field '{text_field}'; there are {cut(there)}: set text_field"

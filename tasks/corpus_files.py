@@ -91,6 +91,7 @@ def _documents(
     if format == "jsonl":
 
         def parsed(line: str) -> str | None:
+            line = line.removeprefix("\ufeff")  # where files were put one behind the other
             if not line.strip():
                 return None
             return text_of(json_object(line, lines.place, [text_field]), text_field, lines.place, longest)

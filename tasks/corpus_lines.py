@@ -25,6 +25,17 @@ BUFFER = 1 << 18
 
 _ENDS = (b"\n", b"\r")
 
+_OTHER_FILES = {
+    b"\x1f\x8b": "packed by gzip; let its name end in .gz",
+    b"\xfd7zXZ\0": "packed by xz; let its name end in .xz",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; let its name end in .zst",
+    codecs.BOM_UTF32_LE: "UTF-32, as its byte order mark says; convert the file to UTF-8",
+    codecs.BOM_UTF16_LE: "UTF-16, as its byte order mark says; convert the file to UTF-8",
+    codecs.BOM_UTF16_BE: "UTF-16, as its byte order mark says; convert the file to UTF-8",
+    codecs.BOM_UTF32_BE: "UTF-32, as its byte order mark says; convert the file to UTF-8",
+}
+"""What a file that is no UTF-8 is by its first bytes, and what to do with it."""
+
 
 def is_compressed(path: Path) -> bool:
     """Whether the name says that another format is inside."""
@@ -137,8 +148,8 @@ class Lines:
             at = f"byte 0x{line[error.start]:02x} at offset {offset + error.start}"
             problem = f"not UTF-8: {at}; convert the file to UTF-8"
         if problem:
-            if self.number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                problem = "UTF-16, as its byte order mark says; convert the file to UTF-8"
+            if self.number == 1:
+                problem = next((told for begins, told in _OTHER_FILES.items() if line.startswith(begins)), problem)
             self.refused(line)
             raise UserError(f"{self.place}: {problem}")
         return text.removeprefix("\ufeff") if self.number == 1 else text

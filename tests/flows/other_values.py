@@ -34,7 +34,10 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
     if key == "corpus.drop_duplicates":
         return [f"{key}={json.dumps(not value)}", "corpus.near_duplicates=null"]
     if key in {"corpus.script", "corpus.near_duplicates", "corpus.decontamination"} and value is None:
-        return [f"{key}={'{names: [Bengali]}' if key == 'corpus.script' else '{}'}", "corpus.drop_duplicates=true"]
+        return [
+            f"{key}={'{names: [Bengali, Latin]}' if key == 'corpus.script' else '{}'}",
+            "corpus.drop_duplicates=true",
+        ]
     if key == "corpus.script.names":
         return [f"{key}=[Latin]"]
     if key.endswith(".scheduler"):

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,23 @@ def test_mistakes_are_one_line_with_file_place_and_choice(demo: Path, old: str, 
     assert "mine.yaml" in str(error.value)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600
+
+
+def test_a_tab_and_a_pipe_are_told_as_what_they_are(demo: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"mine\.yaml:\d+: is not valid YAML: a tab in front of text; indent by spaces"
+    ):
+        load_recipe(edited(demo, "  sources", "\tsources"))
+    os.mkfifo(demo.with_name("pipe.yaml"))
+    with pytest.raises(UserError, match=r"pipe\.yaml: is not a regular file"):
+        load_recipe(str(demo.with_name("pipe.yaml")))
+
+
+def test_a_kind_that_does_not_exist_names_the_nearest(demo: Path) -> None:
+    with pytest.raises(UserError, match=r"corpus\.sources\.0\.kind: 'file': did you mean files\?"):
+        load_recipe(str(demo), ["corpus.sources.0.kind=file"])
+    with pytest.raises(UserError, match=r"corpus\.sources\.0: null: should be a mapping"):
+        load_recipe(str(demo), ["corpus.sources.0=null"])
 
 
 def test_missing_part_is_named(demo: Path) -> None:

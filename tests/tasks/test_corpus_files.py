@@ -130,10 +130,18 @@ class TestLines:
         assert read(path, documents="file") == [
             "! :1: a NUL byte at offset 1; convert the file to UTF-8, or mend the line"
         ]
-        for encoding in ("utf-16-le", "utf-16-be"):
+        for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
             path.write_bytes("\ufeffএক\n".encode(encoding))
-            says = "! :1: UTF-16, as its byte order mark says; convert the file to UTF-8"
+            says = f"! :1: {encoding[:6].upper()}, as its byte order mark says; convert the file to UTF-8"
             assert read(path, documents="file") == [says]
+
+    @pytest.mark.parametrize("ending", COMPRESSED)
+    def test_a_packed_file_without_its_ending_is_told(self, tmp_path, ending):
+        path = tmp_path / "a.txt"
+        path.write_bytes(PACKED[ending]("এক\n".encode() * 100))
+        (problem, *_) = read(path)
+        assert problem.startswith("! :1: packed by ")
+        assert problem.endswith(f"let its name end in {ending}")
 
     @pytest.mark.parametrize("ending", PACKED)
     def test_lines_end_as_python_says(self, tmp_path, ending, monkeypatch):
@@ -195,6 +203,19 @@ def test_jsonl(tmp_path):
     assert long.startswith("! :15: 0.01")
 
 
+def test_jsonl_files_put_one_behind_the_other(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join("\ufeff".encode() + lines(text) for text in ("ক", "খ")))
+    assert read(path) == ["ক", "খ"]
+
+
+def test_names_of_fields_are_told_so_that_they_are_seen(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(rb'{"\ud800": 1, " text": 2, "a\nb": 3}' + b"\n")
+    told = r"'\ud800', ' text', 'a\nb'"
+    assert read(path) == [f"! :1: no field 'text'; there are {told}: set text_field"]
+
+
 def test_escapes_do_not_make_a_line_too_long(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "ক" * 3_333}) + "\n")  # 9,999 bytes, escaped 20,000
@@ -228,7 +249,8 @@ def test_parquet_goes_on_after_bad_rows(tmp_path):
         "! , row 5: 0.01 MB in one document, more than 0.01",
         "last",
     ]
-    assert read(path, text_field="n")[0] == "! , row 1: the field 'n' is not text but int"
+    says = "! , row 1: the field 'n' is not text but int; set text_field, or leave such rows out by on_error: skip"
+    assert read(path, text_field="n")[0] == says
     assert read(path, text_field="body") == [
         "!: no field 'body'; there are text, n: set text_field".replace("!:", "! :")
     ]
