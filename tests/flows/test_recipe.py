@@ -88,7 +88,7 @@ def test_hub_revisions_are_commits(name: str) -> None:
             "sequence_lenght:",
             r"packing\.sequence_lenght: unknown key; did you mean sequence_length\?",
         ),
-        ("kind: sample", "kind: sampel", r"corpus\.sources\.0: .*sampel.*"),
+        ("kind: sample", "kind: sampel", r"corpus\.sources\.0\.kind: 'sampel': did you mean sample\?"),
         ("\n  steps:", "\n  stpes:", r"pretraining\.stpes: unknown key; did you mean steps\?"),
         ("engine: coll", "engine: koll", r"pretraining\.engine: 'kollaborative': should be 'local'"),
         ("seeds: 3", "seeds: many", r"evaluation\.seeds"),
