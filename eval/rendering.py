@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from eval.charts import accuracy_chart, loss_chart, probe_chart
+from eval.report_cost import cost_view
 from eval.report_peers import peers_view
 from eval.report_schema import Report
 from eval.report_scores import run_facts, task_view
@@ -84,6 +85,7 @@ def _content(report: Report) -> dict[str, Any]:
         "packing_table": packing_table(report.packing),
         "corpus_table": corpus_table(report.corpus),
         "timing_table": timing_table(report),
+        "cost": cost_view(report.cost) if report.cost else None,
         "stages_table": stages_table(report),
         "environment_tables": environment_tables(report),
         "recipe_yaml": yaml.safe_dump(report.recipe, sort_keys=False, allow_unicode=True, width=100),

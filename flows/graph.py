@@ -97,7 +97,10 @@ def nodes_of(recipe: Recipe) -> list[Node]:
     }
     gathering = gathering_settings(recipe.evaluation)
     report = ReportSettings(
-        recipe_name=recipe.name, description=recipe.description, recipe=recipe.model_dump(mode="json")
+        recipe_name=recipe.name,
+        description=recipe.description,
+        recipe=recipe.model_dump(mode="json"),
+        prices=recipe.cost.prices,
     )
     return [
         *nodes,

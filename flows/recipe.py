@@ -17,6 +17,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from eval.prices import CostSettings
 from eval.settings import EvaluationSettings
 from eval.task_files import expanded, named
 from tasks.contract import Settings, UserError
@@ -39,6 +40,7 @@ class Recipe(Settings):
     model: ModelSettings
     pretraining: PretrainingSettings
     evaluation: EvaluationSettings
+    cost: CostSettings = CostSettings()
 
     @field_validator("name")
     @classmethod

@@ -39,6 +39,7 @@ OWNERS = {
     "model": "pretrain",
     "pretraining": "pretrain",
     "evaluation": "evaluate",
+    "cost": "report",
 }
 ORDER = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
