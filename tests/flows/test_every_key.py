@@ -95,6 +95,8 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}=other/{{split}}.parquet"]
     if key.startswith("evaluation.") and key.endswith(".source.local"):
         return [f"{key}={folder}/other{{split}}"]
+    if key == "cost.prices":
+        return [f"{key}={folder / 'other.txt'}"]
     if key.endswith(".sha256"):
         return [f"{key}={'a' * 64}"]
     if key.endswith(".fine_tuning.threshold"):
