@@ -141,7 +141,8 @@ def published_runs() -> tuple[_PublishedRun, ...]:
 def _measured(run: Run, schedule: Schedule, prices: Prices) -> Measured:
     run_hours = run.seconds / 3600
     chain_hours = None if run.chain_seconds is None else run.chain_seconds / 3600
-    full_hours = schedule.tokens / run.tokens_per_second / 3600
+    # by the tokens that a step really had: peers give a few more than batch_size
+    full_hours = schedule.steps * run.tokens / run.steps / run.tokens_per_second / 3600
     return Measured(
         engine=run.engine,
         machine=run.machine,

@@ -171,8 +171,8 @@ def _assumptions(cost: Cost) -> list[str]:
     lines = []
     if cost.measured:
         lines += [
-            "Measured is the speed of the training's steps, over interruptions. The full schedule is at that speed "
-            "from the first step to the last; starting and validating come on top.",
+            "Measured is the speed of the training's steps, over interruptions. The full schedule is at that speed, "
+            "with as many tokens a step as were measured; starting and validating come on top.",
             "All stages: the working time in their records, without the report's. Of a stage that was killed and went "
             "on, this is its last part alone.",
             "A measured speed is priced only on machines of the kind that it was measured on: the same accelerator "
