@@ -162,7 +162,7 @@ def test_the_content_of_the_prices_decides_the_report(tmp_path: Path) -> None:
     assert actions() == {"report"}
 
 
-@pytest.mark.parametrize("command", [["cost", "demo"], ["plan", "demo"], ["run", "demo"]])
+@pytest.mark.parametrize("command", [["cost", "demo"], ["plan", "demo"]])
 def test_wrong_prices_are_one_line_before_anything_runs(
     command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
