@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -154,26 +153,10 @@ def report_command(arguments: argparse.Namespace) -> int:
 def cost_command(arguments: argparse.Namespace) -> int:
     """Say what a recipe's pretraining costs: as measured in the store, and as published."""
     from flows.cost import cost_text, recipe_cost
-    from flows.execution import Options, prepare
-    from flows.housekeeping import usable_store
 
-    usable_store(arguments.store)
-    changes = tuple(arguments.set_)
-    if arguments.prices is not None:
-        changes = (*changes, f"cost.prices={json.dumps(_own_path(arguments.prices))}")
-    cost = recipe_cost(prepare(Options(recipe=arguments.recipe, set_=changes, store=arguments.store)))
+    cost = recipe_cost(arguments.recipe, tuple(arguments.set_), arguments.store, arguments.prices)
     print(cost.model_dump_json(indent=1) if arguments.json else cost_text(cost))
     return 0
-
-
-def _own_path(text: str) -> str:
-    """A path of the command line, which starts at the current folder whatever recipe it is for."""
-    from tasks.contract import UserError
-
-    try:
-        return str(Path(text).expanduser().absolute())
-    except RuntimeError:
-        raise UserError(f"--prices {text}: there is no such user; write the path out") from None
 
 
 def recipes_command(arguments: argparse.Namespace) -> int:

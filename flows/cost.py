@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from eval.cost import Run, cost_of, run_of
@@ -11,8 +13,10 @@ from eval.prices import load_prices
 from eval.report import read_ledger
 from eval.report_cost import CostView, cost_view
 from eval.report_tables import Table
-from flows.execution import Prepared
+from flows.execution import Options, Prepared, prepare
+from flows.housekeeping import usable_store
 from flows.plan import Step
+from tasks.contract import UserError
 from tasks.record import Damaged, Record, read_record
 from tasks.store import Store
 
@@ -20,13 +24,27 @@ EQUAL_WORK = ("objective", "batch_size", "optimizer", "masking", "precision", "d
 """Settings of pretraining that decide how much work a step is; with the same engine ``accumulation`` does too."""
 
 
-def recipe_cost(prepared: Prepared) -> Cost:
-    """The cost of a planned recipe: by its own pretraining if that is in the store; and for every other engine, or
-    where its own is not there, by the newest pretraining in the store whose steps are the same work.
+def recipe_cost(name: str, changes: tuple[str, ...], store: str | None, own_prices: str | None) -> Cost:
+    """The cost of a recipe: by its own pretraining if that is in the store; and for every other engine, or where its
+    own is not there, by the newest pretraining in the store whose steps are the same work.
+
+    Args:
+        name: a built-in recipe, or the path of one.
+        changes: ``"key=value"``, as of ``--set``.
+        store: where results are; None for the default place.
+        own_prices: the user's file of prices, which goes before the recipe's; relative to the current folder.
 
     Raises:
-        UserError: the user's file of prices is wrong.
+        UserError: the recipe, the store or the file of prices is wrong.
     """
+    if own_prices is not None:
+        try:
+            path = Path(own_prices).expanduser().absolute()
+        except RuntimeError:
+            raise UserError(f"--prices {own_prices}: there is no such user; write the path out") from None
+        changes = (*changes, f"cost.prices={json.dumps(str(path))}")
+    usable_store(store)
+    prepared = prepare(Options(recipe=name, set_=changes, store=store))
     recipe = prepared.recipe
     return cost_of(recipe.model_dump(mode="json"), _runs(prepared), load_prices(recipe.cost.prices))
 
