@@ -119,6 +119,8 @@ def load_prices(path: str | None) -> Prices:
     built_in = read_prices(Path(__file__).with_name("prices.yaml"))
     if path is None:
         return Prices(built_in)
+    if Path(path).is_dir():
+        raise UserError(f"cost.prices: {shown(path)}: is a folder; name one file of prices")
     if problem := file_problem(Path(path)):
         raise UserError(f"cost.prices: {shown(path)}: {problem}")
     own = {row.instance: row for row in read_prices(Path(path))}
@@ -142,8 +144,9 @@ def read_prices(path: Path) -> tuple[Price, ...]:
     found: dict[str, Price] = {}
     for number, values in enumerate(rows, start=1):
         place = f"{shown(path)}: row {number}"
-        if isinstance(values, dict) and isinstance(values.get("instance"), str):
-            place += f" ({cut(values['instance'], 60)})"
+        name = values.get("instance") if isinstance(values, dict) else None
+        if isinstance(name, str) and name.isprintable():
+            place += f" ({cut(name, 60)})"
         price = _row(values, place)
         if price.instance in found:
             raise UserError(f"{place}: stands twice; leave one out")

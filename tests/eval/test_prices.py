@@ -72,6 +72,7 @@ def test_an_hour_costs_rent_and_electricity(changes: dict[str, Any], hourly: flo
         (ROW | {"source": " "}, "row 2 (desk): source: ' ': should be words on one line"),
         (ROW | {"source": "a\nb"}, "should be words on one line"),
         ({key: value for key, value in ROW.items() if key != "source"}, "row 2 (desk): source: is missing"),
+        (ROW | {"instance": "a\u202eb"}, r"row 2: instance: 'a\u202eb': should be words on one line"),
         (ROW | {"instance": "first"}, "row 2 (first): stands twice; leave one out"),
         ("desk", "row 2: should be a mapping of instance, accelerator"),
     ],
@@ -107,7 +108,7 @@ def test_a_file_that_is_none_of_prices_is_one_line(text: str, told: str, tmp_pat
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^cost\.prices: .*none\.yaml: no such file"):
         load_prices(str(tmp_path / "none.yaml"))
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(UserError, match="is a folder; name one file of prices"):
         load_prices(str(tmp_path))
 
 
