@@ -49,6 +49,11 @@ def to_html(report: Report) -> str:
 
 def to_markdown(report: Report) -> str:
     """The same content for terminals, GitHub and Prefect."""
+    return markdown_environment().get_template("report.md.j2").render(_content(report))
+
+
+def markdown_environment() -> Environment:
+    """What Markdown templates are rendered with: every value is escaped, and one that is missing is an error."""
     environment = Environment(
         autoescape=False,
         finalize=lambda value: value if isinstance(value, Markup) else in_markdown(str(value)),
@@ -57,7 +62,7 @@ def to_markdown(report: Report) -> str:
     environment.filters["grid"] = markdown_table
     environment.filters["foreign"] = lambda text: Markup(in_markdown(text, links=False))
     environment.filters["fenced"] = _fenced
-    return environment.get_template("report.md.j2").render(_content(report))
+    return environment
 
 
 def _options() -> dict[str, Any]:

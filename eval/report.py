@@ -101,11 +101,20 @@ def render(report_json: str) -> tuple[str, str]:
     # Imported here, since this module is loaded for every plan and jinja2 is not needed for one.
     from eval.rendering import to_html, to_markdown
 
+    report = read_report(report_json)
+    return to_markdown(report), to_html(report)
+
+
+def read_report(report_json: str) -> Report:
+    """The report from the text of a ``report.json``.
+
+    Raises:
+        StageError: the text is not a report of this version's format.
+    """
     try:
-        report = Report.model_validate_json(report_json)
+        return Report.model_validate_json(report_json)
     except ValidationError as error:
         raise StageError(f"report.json: {_first_problem(error)}; run the report stage again with --force") from None
-    return to_markdown(report), to_html(report)
 
 
 def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from flows import commands
+from flows import commands, export_command
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
@@ -144,6 +144,23 @@ def _parser() -> argparse.ArgumentParser:
         "--prices", metavar="FILE", help="rows of your own beside the built-in ones (as cost.prices of the recipe)"
     )
     _add_settings(cost)
+    export = command(
+        "export",
+        export_command.export,
+        "write model, tokenizer and model card to a folder, or upload them to the Hugging Face hub",
+        "Write model, tokenizer and model card of a finished recipe to a folder, or upload them to the Hugging Face "
+        "hub. The list of files with their digests comes first; nothing is uploaded without --yes, or a yes at the "
+        "question. The hub's token comes from HF_TOKEN or from: hf auth login.",
+    )
+    export.add_argument("recipe", metavar="RECIPE")
+    where = export.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", metavar="FOLDER", help="write them here")
+    where.add_argument("--hub", metavar="OWNER/NAME", help="upload them to this repository; it is made if needed")
+    export.add_argument("--report", action="store_true", help="also report.html")
+    export.add_argument("--private", action="store_true", help="make the repository a private one")
+    export.add_argument("--yes", action="store_true", help="upload without a question")
+    export.add_argument("--force", dest="replace", action="store_true", help="replace files that are there and differ")
+    _add_settings(export)
     coordinate = command(
         "coordinate",
         commands.coordinate_command,
@@ -222,7 +239,20 @@ def _parser() -> argparse.ArgumentParser:
         "unfinished refers to stays",
     )
     clean.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
+    up = command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
+    up.add_argument("--file", metavar="FILE", help="your own copy of prefect.yaml (default: the one of sahajflow)")
+    up.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="POOL",
+        help="work pool that this machine serves, such as gpu or gaudi (default: cpu); can be repeated",
+    )
+    up.add_argument("--webhook", metavar="URL", help="where the server tells how runs ended, as Slack takes it")
+    up.add_argument(
+        "--notify", choices=("all", "end", "failure", "none"), help="of which runs (default with --webhook: failure)"
+    )
+    up.add_argument("--dry-run", action="store_true", help="only say what would change on the server")
     command("down", commands.down_command, "stop the local Prefect server and worker")
     return parser
 

@@ -279,14 +279,33 @@ def logs_command(arguments: argparse.Namespace) -> int:
 
 
 def up_command(arguments: argparse.Namespace) -> int:
-    """Start a local server and worker, and deploy the flows."""
+    """Start a local server and workers, and deploy the flows; or say what that would change."""
+    from pathlib import Path
+
     from rich.console import Console
 
-    from flows.deployment import up
+    from flows.deployment import DEFINITIONS, up, up_differences
     from flows.terminal import show_logs
+    from tasks.contract import UserError
 
+    file = Path(arguments.file).absolute() if arguments.file else DEFINITIONS
+    if arguments.notify == "none" and arguments.webhook:
+        raise UserError("--webhook does not go with --notify none; leave one out")
+    if arguments.notify not in (None, "none") and not arguments.webhook:
+        raise UserError(f"--notify {arguments.notify} needs --webhook URL")
+    if arguments.dry_run:
+        found = up_differences(file)
+        if found is None:
+            print("No server runs: up would start one, and deploy everything.")
+        for difference in found or []:
+            print(difference)
+        if found == []:
+            print("The server has what the file says.")
+        return 0
     show_logs(Console())
-    url = up()
+    url, gone = up(file, arguments.pool, arguments.webhook, arguments.notify)
+    for difference in gone:
+        print(f"removed, since the file does not have it: {difference.what}")
     print(f"Prefect's page: {url.removesuffix('/api')}\nIts worker runs what is due; sahajflow down stops both.")
     return 0
 

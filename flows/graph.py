@@ -96,11 +96,10 @@ def nodes_of(recipe: Recipe) -> list[Node]:
         for name, settings in seed_run_settings(recipe.evaluation, recipe.model).items()
     }
     gathering = gathering_settings(recipe.evaluation)
+    # Licences and the like concern the model card alone, which reads them from the recipe itself.
+    shown = recipe.model_dump(mode="json", exclude={"publishing"})
     report = ReportSettings(
-        recipe_name=recipe.name,
-        description=recipe.description,
-        recipe=recipe.model_dump(mode="json"),
-        prices=recipe.cost.prices,
+        recipe_name=recipe.name, description=recipe.description, recipe=shown, prices=recipe.cost.prices
     )
     return [
         *nodes,

@@ -12,8 +12,10 @@ from report_artifacts import METRICS, Page, build_artifacts, markdown_tables, re
 
 from eval.cost import cost_of
 from eval.prices import load_prices
+from eval.public_report import private_facts, public_report
 from eval.report import collect, render
 from eval.report_cost import cost_view, quantity
+from eval.report_schema import Report
 
 PRICES = """
 - {instance: desk, accelerator: CPU, count: 2, watts: 100, usd_per_kwh: 0.3, date: "2026-11-30", source: my bill}
@@ -93,6 +95,22 @@ def test_a_report_of_before_has_no_section(usual: tuple[str, str, str]) -> None:
     markdown, html = render(json.dumps({key: value for key, value in json.loads(usual[0]).items() if key != "cost"}))
     assert "## Cost" not in markdown
     assert 'id="cost"' not in html
+
+
+def test_the_public_report_does_not_name_the_machine_nor_who_pays(priced: tuple[str, str, str]) -> None:
+    report = Report.model_validate_json(priced[0])
+    public = public_report(report, private_facts(report, []))
+    assert report.cost is not None
+    assert public.cost is not None
+    text = public.cost.model_dump_json()
+    for private in ("workshop", "desk", "my bill", "my contract"):
+        assert private in report.cost.model_dump_json()
+        assert private not in text
+    view = cost_view(public.cost)
+    assert view.prices is not None
+    assert view.prices.rows[0][:3] == ("own machine 1", "local", "0.03 (yours)")
+    assert "5,000.00 at 40 (2026-11-01, yours)" in view.published.rows[0][-1]
+    assert public.cost.published[-1] == report.cost.published[-1]  # no part of its source was taken for a private path
 
 
 def test_nothing_measured_is_said() -> None:
