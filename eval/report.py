@@ -92,7 +92,7 @@ def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, prog
     }
 
 
-STAGE = Stage("report", version=6, settings=ReportSettings, run=run, shows_records=True)
+STAGE = Stage("report", version=7, settings=ReportSettings, run=run, shows_records=True)
 
 
 def render(report_json: str, history: Sequence[HistoryEntry] = ()) -> tuple[str, str]:
