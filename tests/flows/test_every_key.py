@@ -104,6 +104,9 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}={folder}/other{{split}}"]
     if key == "cost.prices":
         return [f"{key}={folder / 'other.txt'}"]
+    if "compare_with" in key and key.endswith((".local", ".path")):
+        hub = [f"{parent}.hub=null", f"{parent}.revision=null"] if key.endswith(".path") else []
+        return [f"{key}={folder / 'model'}", *hub]
     if key.endswith(".sha256"):
         return [f"{key}={'a' * 64}"]
     if key.endswith(".fine_tuning.threshold"):
@@ -233,7 +236,9 @@ def stubbed(recipe: Recipe) -> list[Node]:
 
 
 def group_of(name: str) -> str:
-    return "evaluate" if name.startswith("seed-run/") else "corpus" if name == "test-texts" else name
+    return (
+        "evaluate" if name.startswith(("seed-run/", "compared-model/")) else "corpus" if name == "test-texts" else name
+    )
 
 
 def plan_and_run(recipe: Recipe, store: Store) -> tuple[dict[str, str], dict[str, str], list[Path]]:
@@ -249,6 +254,9 @@ def plan_and_run(recipe: Recipe, store: Store) -> tuple[dict[str, str], dict[str
 def user_files(tmp_path: Path) -> list[str]:
     """What `my-language` asks the user for."""
     (tmp_path / "texts").mkdir()
+    (tmp_path / "model").mkdir()
+    for file in ("tokenizer.json", "config.json", "model.safetensors"):
+        (tmp_path / "model" / file).write_text(file)
     (tmp_path / "other.txt").write_text("another text")
     (tmp_path / "other.csv").write_text("text,label\nx,y\n")
     for split in ("train", "validation", "test"):
@@ -274,7 +282,8 @@ def test_plan_is_what_happens_for_every_key(
 
     # my-language has the engine that these are for
     other_engines = {f"pretraining.{key}" for key in LOCAL_ONLY} if recipe.pretraining.engine != "local" else set()
-    keys = [leaf for leaf in leaves(recipe) if leaf[0] not in other_engines]
+    # a preset is a name for the values of other keys: tests/eval/test_presets.py
+    keys = [leaf for leaf in leaves(recipe) if leaf[0] not in other_engines and not leaf[0].endswith(".preset")]
     assert len(keys) > 60
     for key, value, marks, annotation in keys:
         changes = changed(name, base, key, value, annotation, tmp_path)
