@@ -15,6 +15,7 @@ from typing import Any
 
 from eval.compared_model import check as check_models
 from eval.data import check as check_tasks
+from eval.prices import load_prices
 from flows.graph import Node, nodes_of
 from flows.plan import Selection, Step, make_plan
 from flows.recipe import Recipe, load_recipe
@@ -80,6 +81,7 @@ def prepare(options: Options) -> Prepared:
     check_corpus(recipe.corpus)
     check_tasks(recipe.evaluation)
     check_models(recipe.evaluation)
+    load_prices(recipe.cost.prices)  # for the last stage: what is wrong is said before the first
     store = Store(options.store)
     selection = Selection(options.only, options.from_, options.until, options.force)
     steps, inputs = make_plan(nodes_of(recipe), store, selection, verify=options.verify)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from eval import model_files, task_files
 from eval.definitions import named
+from eval.prices import CostSettings
 from eval.publishing import PublishingSettings
 from eval.settings import EvaluationSettings
 from tasks.contract import Settings, UserError
@@ -44,6 +45,7 @@ class Recipe(Settings):
     model: ModelSettings
     pretraining: PretrainingSettings
     evaluation: EvaluationSettings
+    cost: CostSettings = CostSettings()
     publishing: PublishingSettings = Field(default_factory=PublishingSettings)
 
     @field_validator("name")

@@ -73,6 +73,8 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}=other/{{split}}.parquet"]
     if key.startswith("evaluation.") and key.endswith(".source.local"):
         return [f"{key}={folder}/other{{split}}"]
+    if key == "cost.prices":
+        return [f"{key}={folder / 'other.txt'}"]
     if "compare_with" in key and key.endswith((".local", ".path")):
         hub = [f"{parent}.hub=null", f"{parent}.revision=null"] if key.endswith(".path") else []
         return [f"{key}={folder / 'model'}", *hub]

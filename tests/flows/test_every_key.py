@@ -41,6 +41,7 @@ OWNERS = {
     "model": "pretrain",
     "pretraining": "pretrain",
     "evaluation": "evaluate",
+    "cost": "report",
     "publishing": "report",
 }
 ORDER = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
