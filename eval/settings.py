@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from eval.labels import ner_label_problem
-from tasks.contract import Settings, UserPath, absolute_path
+from tasks.contract import EXECUTION, Settings, UserPath, absolute_path
+from tasks.executor import Scheduler
 
 ModelName = Literal["pretrained", "random"]
 TaskKind = Literal["ner", "classification"]
@@ -28,6 +29,9 @@ MAX_SEED = 2**32 - 1
 
 MAX_SEEDS = 1000
 """Most seeds: each one is a fine-tuning of every model on every task, and their interval no longer shrinks by much."""
+
+MAX_AT_ONCE = 1024
+"""Most seed runs at once, and most threads of one."""
 
 MAX_ITEMS = 10_000_000
 """Upper limit of items, and of all that is counted over them."""
@@ -219,9 +223,24 @@ class EvaluationSettings(Settings):
         ("pretrained", "random"), min_length=1, description="pretrained, and its randomly initialised twin"
     )
     tasks: dict[TaskName, TaskSettings] = Field(min_length=1, description="tasks by name")
+    at_once: Annotated[Literal["auto"] | Annotated[int, Field(gt=0, le=MAX_AT_ONCE)], EXECUTION] = Field(
+        "auto",
+        description="seed runs at the same time on this machine, each in a process of its own; auto: as many as there "
+        "are cores and memory for, or one after another where there is a GPU",
+    )
+    threads: Annotated[Literal["auto"] | Annotated[int, Field(gt=0, le=MAX_AT_ONCE)], EXECUTION] = Field(
+        "auto",
+        description="threads of a seed run; they decide the rounding on a CPU, so auto goes by the machine and by "
+        "what the recipe declares, never by at_once or by what is left to do",
+    )
+    scheduler: Scheduler = None
 
     @model_validator(mode="after")
     def _consistent(self) -> EvaluationSettings:
+        if self.scheduler is not None and self.at_once != "auto":
+            raise ValueError(
+                f"at_once {self.at_once} has no effect with a scheduler: each worker does one at a time; leave it out"
+            )
         seeds = self.seed_list
         for number, seed in enumerate(seeds):
             if seed in seeds[:number] or not 0 <= seed <= MAX_SEED:

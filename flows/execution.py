@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 from eval.data import check as check_tasks
+from eval.seed_run import run_by
+from eval.spread import Spread, opened, spread_of
+from flows.at_once import Ended, one_by_one, threads_until_the_end
 from flows.graph import Node, nodes_of
 from flows.plan import Selection, Step, make_plan
 from flows.recipe import Recipe, load_recipe
 from flows.step_work import StageOutcome, Work, work_of
-from tasks.contract import StageError, UserError
+from tasks.contract import Run, StageError, UserError
 from tasks.corpus import check as check_corpus
 from tasks.identity import identity_of
 from tasks.store import FileDigests, Store
@@ -105,11 +111,24 @@ def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
     if reason := blocked(prepared):
         raise UserError(reason)
     set_workers(options.workers)
-    return carry_out(prepared.steps, prepared.inputs, prepared.store, run_node, verify=options.verify)
+    return carry_out(
+        prepared.steps,
+        prepared.inputs,
+        prepared.store,
+        run_node,
+        verify=options.verify,
+        spread=partial(spread_of, prepared.recipe.evaluation, prepared.recipe.model),
+    )
 
 
 def carry_out(
-    steps: list[Step], inputs: list[Step], store: Store, run_node: RunNode, *, verify: bool = False
+    steps: list[Step],
+    inputs: list[Step],
+    store: Store,
+    run_node: RunNode,
+    *,
+    verify: bool = False,
+    spread: Callable[[], Spread] | None = None,
 ) -> list[StageOutcome]:
     """Work through a plan.
 
@@ -121,8 +140,10 @@ def carry_out(
         steps: what to do, in order.
         inputs: what the steps read and is not among them; all of it exists.
         store: where it was planned for.
-        run_node: called for each step.
+        run_node: called for each step; for several seed runs at once, each in a thread of its own.
         verify: compare the hashes of all files before a result is reused.
+        spread: asked how to spread seed runs, when there are some to do; without it they are done one by one, as
+            their stage does them.
 
     Returns:
         The outcomes in order, without the seed runs that failed.
@@ -135,21 +156,46 @@ def carry_out(
         assert step.record is not None
         outcomes[step.node.name] = StageOutcome(step.node.name, "reused", step.path, step.record, 0.0)
     failures: dict[str, str] = {}
-    for planned in steps:
-        step = _without(planned, failures, store)
-        try:
-            outcomes[step.node.name] = run_node(step.node, work_of(step, outcomes, store, verify=verify))
-        except (UserError, OSError):
-            raise
-        except Exception as error:
-            if not step.node.dispensable:
-                raise
-            failures[step.node.name] = one_line(error)
-            traceback = None if isinstance(error, StageError) else error
-            logger.warning(
-                "%s failed and is missing: %s", step.node.name, failures[step.node.name], exc_info=traceback
-            )
+
+    def done(step: Step, run: Run | None = None) -> StageOutcome:
+        return run_node(step.node, work_of(step, outcomes, store, verify=verify, run=run))
+
+    for seed_runs, group in groupby(steps, key=lambda step: step.node.dispensable):
+        planned = list(group)
+        if seed_runs:
+            with _seed_runs(planned, done, spread) as ended:
+                for step, result in ended:
+                    if not isinstance(result, Exception):
+                        outcomes[step.node.name] = result
+                        continue
+                    if isinstance(result, UserError | OSError):
+                        raise result
+                    failures[step.node.name] = one_line(result)
+                    traceback = None if isinstance(result, StageError) else result
+                    reason = failures[step.node.name]
+                    logger.warning("%s failed and is missing: %s", step.node.name, reason, exc_info=traceback)
+            continue
+        for step in planned:
+            outcomes[step.node.name] = done(_without(step, failures, store))
     return [outcomes[step.node.name] for step in steps if step.node.name in outcomes]
+
+
+@contextmanager
+def _seed_runs(
+    steps: list[Step], done: Callable[[Step, Run | None], StageOutcome], spread: Callable[[], Spread] | None
+) -> Iterator[Ended]:
+    """Seed runs that do not read each other, as they end."""
+    to_do = sum(step.action != "reuse" for step in steps)
+    if spread is None or not to_do:
+        yield one_by_one(steps, lambda step: done(step, None))
+        return
+    with threads_until_the_end() as in_threads, opened(spread(), to_do) as (count, do):
+        run = run_by(do)
+        if count == 1:
+            yield one_by_one(steps, lambda step: done(step, run))
+        else:
+            with closing(in_threads(steps, lambda step: done(step, run), count)) as ended:
+                yield ended
 
 
 def one_line(error: Exception) -> str:
