@@ -143,7 +143,9 @@ def _tune_in(processes: Executor, threads: int) -> Do:
             told = tell_status(status, told, progress)
 
         future = processes.submit(tune_there, replace(job, threads=threads), source, status)
-        return result_of(processes, future, tell, LOOK_SECONDS)
+        tuned = result_of(processes, future, tell, LOOK_SECONDS)
+        tell()
+        return tuned
 
     return do
 
