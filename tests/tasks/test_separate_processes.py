@@ -55,15 +55,20 @@ def test_one_that_is_killed_takes_only_its_own_piece_with_it():
 
 def test_left_by_an_interruption_they_are_gone_at_once():
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), separate_processes(2, 1) as processes:
-        futures = [processes.submit(time.sleep, 600) for _ in range(3)]
-        children = psutil.Process().children(recursive=True)
-        assert len(children) >= 2
-        raise KeyboardInterrupt
-    assert time.monotonic() - began < 20
-    assert all(future.done() or future.cancelled() for future in futures)
-    names = [child for child in children if child.is_running() and "spawn_main" in " ".join(child.cmdline())]
-    assert names == []
+    futures, children = [], []
+
+    def interrupted():
+        with separate_processes(2, 1) as processes:
+            futures.extend(processes.submit(time.sleep, 600) for _ in range(3))
+            children.extend(psutil.Process().children(recursive=True))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - began < 60
+    assert all(future.done() for future in futures)
+    assert len(children) >= 2
+    assert [child for child in children if child.is_running() and "spawn_main" in " ".join(child.cmdline())] == []
     assert [thread for thread in threading.enumerate() if thread.name.startswith("process")] == []
 
 
