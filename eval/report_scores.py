@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from eval.charts import score_axis, score_range, score_strip
+from eval.report_details import detail_tables
 from eval.report_schema import Report
 from eval.report_tables import Table, duration, make_table
-from eval.report_wording import per_cent
+from eval.report_wording import mean_and_std, per_cent
 from eval.results import Interval, ModelResult, TaskResult
 
 
@@ -38,6 +40,7 @@ class TaskView:
     """One task's scores as shown: measured and published apart."""
 
     name: str
+    kind: str
     anchor: str
     data: str
     heading: str
@@ -45,21 +48,22 @@ class TaskView:
     drawing: str
     """What the strips show."""
     models: tuple[ModelView, ...]
+    absent: tuple[tuple[str, str, str], ...]
+    """Models of others without any score: name, which one it is, and why."""
     majority: str
     axis: Markup
     sentence: str
     comparisons: Table | None
+    details: tuple[Table, ...]
+    """Other scores, each label's, and what was taken for what."""
+    headline: str
+    """How the score is computed; empty if an old file does not say."""
     scores: Table
     """The measured scores as a plain table, for Markdown."""
     published: Table | None
     sources: tuple[str, ...]
     """Where the published figures are from: one text a source, with its models if there are several."""
     same_data: str
-
-
-def mean_and_std(mean: float, std: float | None) -> str:
-    """ "91.97 ± 0.47" in per cent; without ± when there is no std, that is for one run."""
-    return per_cent(mean) if std is None else f"{per_cent(mean)} ± {per_cent(std)}"
 
 
 def interval_text(interval: Interval | None) -> str:
@@ -86,34 +90,62 @@ def run_facts(report: Report) -> str:
     )
 
 
-def task_view(task: TaskResult, number: int) -> TaskView:
-    """The scores of one task; ``number`` counts tasks from 1, for anchors."""
+def task_view(task: TaskResult, number: int, parts: Mapping[str, tuple[str, str]] | None = None) -> TaskView:
+    """The scores of one task.
+
+    Args:
+        task: its result.
+        number: counts tasks from 1, for anchors.
+        parts: by model the role that :func:`eval.charts.score_strip` draws it in, and a remark; by default those of
+            the pretrained model and its random twin.
+    """
     scale = score_range(
         [seed.score for model in task.models for seed in model.seeds] or [task.majority],
-        [model.std for model in task.models],
+        [interval for model in task.models for interval in (model.interval, model.item_interval)],
     )
-    models = tuple(_model_view(task, model, scale) for model in task.models)
+    parts = _parts(task) if parts is None else parts
+    models = tuple(_model_view(task, model, scale, *parts.get(model.model, ("other", ""))) for model in task.models)
     several = any(model.std is not None for model in task.models)
     title = "mean ± std, per cent (sample std, n - 1)" if several else "score, per cent"
     majority = f"{per_cent(task.majority)}"
+    declared = max(model.declared for model in task.models)
     rows = []
-    for view in models:
-        rows.append((view.name, view.score, view.n, view.other_seeds, view.other_items, _seed_list(view)))
+    for model, view in zip(task.models, models, strict=True):
+        rows.append(
+            (
+                f"{view.name} ({model.title})" if model.title else view.name,
+                view.score,
+                view.n,
+                view.other_seeds,
+                view.other_items,
+                _seed_list(view),
+            )
+        )
         if view.without_degenerate:
             rows.append((f"{view.name}, without runs that learnt nothing", view.without_degenerate, "", "", "", ""))
+    rows += [(f"{one.model} ({one.title})", "no score", f"0/{declared}", "", "", one.reason) for one in task.absent]
     items = ", ".join(f"{count:,} {split}" for split, count in task.items.items())
     return TaskView(
         name=task.task,
+        kind=task.kind,
         anchor=f"task-{number}",
         data=f"{task.data}. Items: {items}.",
         heading=f"{task.task}: {task.metric} on the test split",
         score_title=title,
-        drawing="each seed as a point, the mean as a line" if several else "the one seed as a point",
+        drawing=(
+            "each seed as a point, the mean as an upright line; the wide bar is the mean's interval for other seeds, "
+            "the thin one that for other test items"
+            if several
+            else "the one seed as a point, and the interval for other test items as a bar"
+        ),
         models=models,
+        absent=tuple((one.model, one.title, one.reason) for one in task.absent),
         majority=majority,
         axis=score_axis(scale),
-        sentence=" ".join(one.sentence for one in task.comparisons),
+        sentence=" ".join([one.sentence for one in task.comparisons if one.model == task.comparisons[0].model]),
         comparisons=_comparisons(task, number),
+        details=detail_tables(task, number),
+        headline=f"The score is {task.headline}." if task.headline else "",
         scores=make_table(
             f"scores-{number}",
             f"{task.task}: {task.metric}, measured here",
@@ -133,18 +165,22 @@ def task_view(task: TaskResult, number: int) -> TaskView:
     )
 
 
-def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]) -> ModelView:
+def _parts(task: TaskResult) -> dict[str, tuple[str, str]]:
     comparison = task.comparison
-    role, remark = "other", ""
-    if comparison and model.model == comparison.model:
-        role, remark = "pretrained", "with pretraining"
-    elif comparison and model.model == comparison.baseline:
-        role, remark = "baseline", "same shape, without pretraining"
+    parts = {model.model: ("other", model.title) for model in task.models}
+    if comparison is not None:
+        parts[comparison.baseline] = ("baseline", "same shape, without pretraining")
+    if "pretrained" in parts:
+        parts["pretrained"] = ("pretrained", "ours, with pretraining")
+    return parts
+
+
+def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float], role: str, remark: str) -> ModelView:
     values = ", ".join(per_cent(seed.score) for seed in model.seeds)
     sound = model.without_degenerate
     return ModelView(
         name=model.model,
-        remark=remark,
+        remark=", ".join(filter(None, (remark, _size(model)))),
         score=mean_and_std(model.mean, model.std),
         n=str(model.n) if not model.missing else f"{model.n}/{model.declared}",
         other_seeds=interval_text(model.interval),
@@ -157,12 +193,17 @@ def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]
         strip=score_strip(
             [seed.score for seed in model.seeds],
             model.mean,
-            model.std,
+            model.interval,
+            model.item_interval,
             scale,
             role=role,
             title=f"{model.model} on {task.task}: mean {per_cent(model.mean)}, seeds {values}",
         ),
     )
+
+
+def _size(model: ModelResult) -> str:
+    return "" if model.parameters is None else f"{model.parameters:,} parameters"
 
 
 def _seed_list(view: ModelView) -> str:

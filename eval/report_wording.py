@@ -16,7 +16,7 @@ from eval.report_schema import (
     ProbeFacts,
     TokenizerFacts,
 )
-from eval.results import ModelResult, Results, TaskResult
+from eval.results import AbsentModel, ModelResult, Results, TaskResult
 
 FEW_SEEDS = 5
 """Fewer runs than this per model are called few."""
@@ -42,6 +42,11 @@ _DOING = {"ner": "finding names in text", "classification": "sorting texts into 
 def per_cent(fraction: float) -> str:
     """A fraction as per cent with two decimals and a true minus sign: 0.9197 is "91.97"."""
     return f"{100 * fraction:.2f}".replace("-", "\N{MINUS SIGN}")
+
+
+def mean_and_std(mean: float, std: float | None) -> str:
+    """ "91.97 ± 0.47" in per cent; without ± when there is no std, that is for one run."""
+    return per_cent(mean) if std is None else f"{per_cent(mean)} ± {per_cent(std)}"
 
 
 def find_model(task: TaskResult, name: str) -> ModelResult:
@@ -153,6 +158,17 @@ def _of_results(results: Results) -> Iterator[Caution]:
                 text=f"Few seeds: with {n} runs per model the spread itself is uncertain, so the interval for other "
                 "seeds is wide, and only large differences can be shown.",
             )
+    absent: dict[AbsentModel, list[str]] = {}
+    for task in results.tasks:
+        for one in task.absent:
+            absent.setdefault(one, []).append(task.task)
+    for one, tasks in absent.items():
+        yield Caution(
+            kind="absent model",
+            text=f"{one.model} ({one.title}) was to be compared with and has no score on {' and '.join(tasks)}: "
+            f"{one.reason.rstrip('.')}. Running again tries it again.",
+            important=True,
+        )
     for task in results.tasks:
         for model in task.models:
             for failed in model.missing:

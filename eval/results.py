@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 
 class _Row(BaseModel):
@@ -52,21 +52,71 @@ class SeedSummary(_Row):
     """t interval of the mean: what other seeds could give. None when n is 1."""
 
 
+class MeanScore(_Row):
+    """A score over all seed runs of one model; ``std`` is the sample's, None when n is 1."""
+
+    mean: float
+    std: float | None
+
+
+class LabelScore(_Row):
+    """One entity type or class: its scores over the seed runs."""
+
+    label: str
+    support: int
+    """Entities, or items, of the test split that have it."""
+    precision: MeanScore
+    recall: MeanScore
+    f1: MeanScore
+
+
+class Confusion(_Row):
+    """What was taken for what: words by IOB2 tag, or texts by class, summed over the seed runs."""
+
+    labels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    """``counts[gold][predicted]``, in the order of ``labels``."""
+
+
+class ModelDetails(_Row):
+    """What stands behind one model's headline score on one task."""
+
+    other_scores: dict[str, MeanScore]
+    """By name: "strict_f1", "precision", "recall" and "token_accuracy", or "macro_f1"."""
+    labels: tuple[LabelScore, ...]
+    confusion: Confusion
+
+
 class ModelResult(SeedSummary):
     """All seed runs of one model on one task; degenerate ones count."""
 
     model: str
+    title: str = ""
+    """Of a model of others: which one it is. Empty for ours."""
+    parameters: int | None = None
+    """Of the fine-tuned model, head included; None in results that were written before they were counted."""
     seeds: tuple[SeedScore, ...]
     missing: tuple[MissingSeed, ...] = ()
     item_interval: Interval
     """Bootstrap over test items: what other test items could give for the mean, with these very seed runs."""
     without_degenerate: SeedSummary | None = None
     """The same without degenerate runs; None if there are none, or nothing else."""
+    details: ModelDetails | None = None
+    """None in files that were written before there were any."""
 
     @property
     def declared(self) -> int:
         """The number of seeds that were declared: n and the missing ones."""
         return self.n + len(self.missing)
+
+
+class AbsentModel(_Row):
+    """A model of others that was declared and has no seed run on a task."""
+
+    model: str
+    title: str
+    reason: str
+    """The failure in one line."""
 
 
 class Comparison(_Row):
@@ -111,13 +161,22 @@ class TaskResult(_Row):
     kind: Literal["ner", "classification"]
     metric: str
     """"entity F1" or "accuracy"."""
+    headline: str = ""
+    """How exactly that is computed."""
     data: str
     """One line that says which data set this is, such as ``"WikiANN bn (sample)"``."""
     items: dict[str, int]
     """Items by split: train, validation, test."""
+    sha256: str
+    """Digest of the content of all splits, as :meth:`eval.data.TaskData.facts` gives it."""
+    labels: tuple[str, ...]
+    """In the order of their ids."""
+    fine_tuning: dict[str, JsonValue]
+    """The settings of every model's fine-tuning: with other ones a difference in score is not the model's alone."""
     majority: float
     """Score of the majority baseline: the most frequent class; for NER every word O, so 0."""
     models: tuple[ModelResult, ...]
+    absent: tuple[AbsentModel, ...] = ()
     comparisons: tuple[Comparison, ...]
     """Every pair of models."""
     published: tuple[PublishedScore, ...]
@@ -136,5 +195,5 @@ class TaskResult(_Row):
 class Results(_Row):
     """The whole evaluation."""
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     tasks: tuple[TaskResult, ...]

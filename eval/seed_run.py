@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 class SeedRunSettings(Settings):
     """Settings of the stage ``seed-run``."""
 
-    model: ModelName = Field(description="the pretrained checkpoint, or its randomly initialised twin")
-    model_settings: ModelSettings | None = Field(None, description="shape of the random twin; null for pretrained")
+    model: ModelName = Field(description="the pretrained checkpoint, its randomly initialised twin, or another model")
+    model_settings: ModelSettings | None = Field(None, description="shape of the random twin; null for others")
     task_name: TaskName = Field(description="name of the task in the recipe")
     task: TaskSettings = Field(description="the task, without what only the report needs (title, published)")
     seed: int = Field(ge=0, le=MAX_SEED, description="of head, order of the items and dropout; of a random body too")
@@ -56,7 +56,7 @@ def seed_run_settings(evaluation: EvaluationSettings, model_settings: ModelSetti
             task=task.model_copy(update={"title": None, "published": None}),
             seed=seed,
         )
-        for model in evaluation.models
+        for model in evaluation.model_names
         for name, task in evaluation.tasks.items()
         for seed in evaluation.seed_list
     }
@@ -72,14 +72,14 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
 
     Args:
         settings: the run's settings.
-        inputs: ``checkpoint``, the pretrain stage's artifact, for the pretrained model; ``tokenizer``, the tokenizer
-            stage's, for the random twin.
+        inputs: ``checkpoint``, the artifact with the model's folder ``checkpoint``, of the pretrain stage or of a
+            compared model; for the random twin ``tokenizer``, the tokenizer stage's.
         folder: gets ``predictions.jsonl`` and ``scores.json``.
         progress: told the optimiser steps.
 
     Raises:
-        UserError: the data is wrong, or the maximal length exceeds the model's positions.
-        StageError: a data set or the checkpoint cannot be loaded.
+        UserError: the data is wrong.
+        StageError: a data set or the checkpoint cannot be loaded, or the maximal length exceeds the model's positions.
     """
     return run_by(tune_here(None))(settings, inputs, folder, progress)
 
@@ -105,7 +105,7 @@ def run_by(do: Do) -> Run:
         from eval.tuning import Job
 
         started = time.perf_counter()
-        checkpoint = inputs["checkpoint"] / "checkpoint" if settings.model == "pretrained" else None
+        checkpoint = inputs["checkpoint"] / "checkpoint" if settings.model_settings is None else None
         source = checkpoint or inputs["tokenizer"]
         ready = prepared(settings.task, source)
         gold = ready.data.splits["validation"].labels
@@ -150,6 +150,7 @@ def _leave(settings: SeedRunSettings, ready: PreparedTask, tuned: Tuned, folder:
         "validation_score": best.validation_score,
         "best_epoch": best.epoch,
         "epochs": len(history.epochs),
+        "parameters": tuned.parameters,
         "flags": find_flags(kind, predicted, scores["score"], majority, history.diverged),
         "truncated_items": encoded.truncated_items,
         "truncated_words": encoded.truncated_words,
@@ -188,4 +189,4 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-STAGE = Stage("seed-run", version=2, settings=SeedRunSettings, run=run)
+STAGE = Stage("seed-run", version=4, settings=SeedRunSettings, run=run)

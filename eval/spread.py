@@ -78,7 +78,7 @@ def spread_of(evaluation: EvaluationSettings, model: ModelSettings) -> Spread:
     if _on_gpu(evaluation):
         return Spread(asked or 1, threads)
     cores = worker_count()
-    declared = len(evaluation.models) * len(evaluation.tasks) * len(evaluation.seed_list)
+    declared = len(evaluation.model_names) * len(evaluation.tasks) * len(evaluation.seed_list)
     usual = max(1, min(cores, declared, _room(evaluation, model)))
     return Spread(asked or usual, threads or max(1, cores // usual))
 

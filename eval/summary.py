@@ -25,7 +25,7 @@ CHANCE = 0.05
 DEGENERATE = frozenset({"loss not a number", "one class only", "F1 near 0", "at or below majority"})
 """Flags of a run that has learnt nothing: such runs stay in the mean, and a second line leaves them out."""
 
-_NAMES = {"pretrained": "the pretrained model", "random": "random initialisation"}
+_NAMES = {"pretrained": "our pretrained model", "random": "random initialisation"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Measured:
     counts: tuple[Counts, ...]
     """A seed's counts, in the order of ``seeds``, each of shape (items, 3)."""
     missing: tuple[MissingSeed, ...] = ()
+    title: str = ""
+    parameters: int | None = None
 
     @property
     def scores(self) -> list[float]:
@@ -140,11 +142,15 @@ def _conclude(pair: Pair, p_corrected: float | None) -> Comparison:
 def _sentence(pair: Pair, difference: float, outcome: str) -> str:
     first, second = pair.ours.model, pair.theirs.model
     ours, theirs = _NAMES.get(first, first), _NAMES.get(second, second)
-    points = f"{abs(100 * difference):.1f} points {'above' if difference >= 0 else 'below'}"
+    points = f"{abs(100 * difference):.1f} points {'above' if difference > 0 else 'below'}"
     measured = f"On {pair.task}, {ours} is {points} {theirs} in mean {pair.metric}"
+    if difference == 0:
+        measured = f"On {pair.task}, {ours} has the same mean {pair.metric} as {theirs}"
     if outcome == "unknown":
-        few = "no seed run of both models succeeded" if pair.p_items is None else "one run shows no spread of seeds"
+        few = "no seed has a run of both" if pair.p_items is None else "one run shows no spread of seeds"
         return f"{measured}, but {few}, so nothing follows from it."
+    if outcome == "same" and difference == 0:
+        return f"{measured}: no difference shown."
     if outcome == "same":
         return f"{measured}, which the luck of seeds or of test items could explain: no difference shown."
     if (first, second) == ("pretrained", "random"):
@@ -159,6 +165,8 @@ def _result(measured: Measured, item_interval: tuple[float, float]) -> ModelResu
     return ModelResult(
         **summarise(measured.scores).model_dump(),
         model=measured.model,
+        title=measured.title,
+        parameters=measured.parameters,
         seeds=measured.seeds,
         missing=measured.missing,
         item_interval=Interval(low=item_interval[0], high=item_interval[1]),

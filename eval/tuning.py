@@ -68,11 +68,13 @@ class Tuned:
         history: all epochs.
         predicted: by split, label names for every item: a list a sentence, with one name a word (NER), or one name
             a text; with the weights of the best epoch.
+        parameters: number of the model's weights.
         resolved: ``precision``, ``device`` and ``threads`` that it was computed with.
     """
 
     history: History
     predicted: dict[str, list[Any]]
+    parameters: int
     resolved: dict[str, Any]
 
     @property
@@ -92,8 +94,7 @@ def tune(job: Job, source: Path | Files, progress: Progress) -> Tuned:
         progress: told the optimiser steps.
 
     Raises:
-        UserError: the maximal length exceeds the model's positions.
-        StageError: the checkpoint cannot be loaded.
+        StageError: the checkpoint cannot be loaded, or the maximal length exceeds the model's positions.
     """
     tuning = job.task.fine_tuning
     with _alone, _folder_of(source) as folder, _threads(job.threads):
@@ -135,7 +136,7 @@ def tune(job: Job, source: Path | Files, progress: Progress) -> Tuned:
             "device": hardware.device.type,
             "threads": torch.get_num_threads(),
         }
-    return Tuned(history, predicted, resolved)
+    return Tuned(history, predicted, sum(weight.numel() for weight in model.parameters()), resolved)
 
 
 def tune_there(job: Job, source: Path | Files, status: Path | None) -> Tuned:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from flows import commands
+from flows import commands, export_command
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
@@ -122,15 +122,53 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("run", commands.run_command, "run what is missing of a recipe's chain")
     _add_selection(run)
+    _add_bounds(run)
     run.add_argument("--workers", type=_positive, metavar="N", help="threads and processes (default: the cores)")
     plan = command("plan", commands.plan_command, "show what would run, what is reused, and why")
     _add_selection(plan)
     plan.add_argument("--json", action="store_true", help="a list of {stage, action, reason, fingerprint, path}")
     report = command(
-        "report", commands.report_command, "say where the report is, and render it again from its stored JSON"
+        "report",
+        commands.report_command,
+        "say where the report is, and render it again; of several runs, compare them",
+        "With one RECIPE: say where its report is, and render it again from its stored JSON. With several, or folders "
+        "of evaluations or reports that come from elsewhere: put them side by side, with paired tests.",
     )
-    report.add_argument("recipe", metavar="RECIPE")
+    report.add_argument(
+        "runs", nargs="+", metavar="RECIPE", help="to compare: also an evaluation's or report's folder"
+    )
+    report.add_argument(
+        "--out", metavar="DIR", help="where the comparison goes (default: rendered/compared in the store)"
+    )
+    _add_bounds(report)
     _add_settings(report)
+    history = command(
+        "history",
+        commands.history_command,
+        "list every finished evaluation of a recipe, with what changed",
+    )
+    history.add_argument("recipe", metavar="RECIPE")
+    form = history.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="a list of rows; scores are fractions")
+    form.add_argument("--csv", action="store_true", help="the same rows as CSV")
+    _add_settings(history)
+    export = command(
+        "export",
+        export_command.export,
+        "write model, tokenizer and model card to a folder, or upload them to the Hugging Face hub",
+        "Write model, tokenizer and model card of a finished recipe to a folder, or upload them to the Hugging Face "
+        "hub. The list of files with their digests comes first; nothing is uploaded without --yes, or a yes at the "
+        "question. The hub's token comes from HF_TOKEN or from: hf auth login.",
+    )
+    export.add_argument("recipe", metavar="RECIPE")
+    where = export.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", metavar="FOLDER", help="write them here")
+    where.add_argument("--hub", metavar="OWNER/NAME", help="upload them to this repository; it is made if needed")
+    export.add_argument("--report", action="store_true", help="also report.html")
+    export.add_argument("--private", action="store_true", help="make the repository a private one")
+    export.add_argument("--yes", action="store_true", help="upload without a question")
+    export.add_argument("--force", dest="replace", action="store_true", help="replace files that are there and differ")
+    _add_settings(export)
     coordinate = command(
         "coordinate",
         commands.coordinate_command,
@@ -172,13 +210,57 @@ def _parser() -> argparse.ArgumentParser:
     command("recipes", commands.recipes_command, "list the built-in recipes")
     _add_store(command("status", commands.status_command, "show what is running and what can be resumed"))
     _add_store(command("doctor", commands.doctor_command, "check this machine, with a remedy for each finding"))
+    for name, function, help in (
+        ("push", commands.push_command, "copy finished results to another place, such as s3://bucket/folder"),
+        ("pull", commands.pull_command, "copy finished results from another place into the store"),
+    ):
+        exchange = command(name, function, help)
+        exchange.add_argument("url", metavar="URL", help="a folder, or any address that fsspec knows")
+        exchange.add_argument("recipe", nargs="?", metavar="RECIPE", help="its results alone (default: all)")
+        _add_settings(exchange)
+    verify = command("verify", commands.verify_command, "compare the hashes of finished results with their records")
+    verify.add_argument("recipe", nargs="?", metavar="RECIPE", help="its results alone (default: all)")
+    _add_settings(verify)
+    logs = command(
+        "logs",
+        commands.logs_command,
+        "print the log of the newest attempt at a stage",
+        "Print the log of the newest attempt at a stage, or of the newest that failed. Every attempt has a log file "
+        "of its own in the store, readable without Prefect.",
+    )
+    logs.add_argument("stage", nargs="?", metavar="STAGE", help="corpus, seed-run, ... (default: any)")
+    logs.add_argument("--failed", action="store_true", help="failed, refused, interrupted and killed attempts alone")
+    logs.add_argument("--list", action="store_true", help="a line for each attempt, the newest first")
+    _add_store(logs)
     clean = command(
-        "clean", commands.clean_command, "remove what nothing refers to: the trash; with --work, unfinished work"
+        "clean",
+        commands.clean_command,
+        "remove the trash; with --work, unfinished work; with --unused-for, what was not used for long",
     )
     _add_store(clean)
     clean.add_argument("--work", action="store_true", help="also unfinished work that nobody holds")
+    clean.add_argument(
+        "--unused-for",
+        type=_days,
+        metavar="DAYS",
+        help="also results, unfinished work and logs that no run used for so long; what something newer, running or "
+        "unfinished refers to stays",
+    )
     clean.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
+    up = command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
+    up.add_argument("--file", metavar="FILE", help="your own copy of prefect.yaml (default: the one of sahajflow)")
+    up.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="POOL",
+        help="work pool that this machine serves, such as gpu or gaudi (default: cpu); can be repeated",
+    )
+    up.add_argument("--webhook", metavar="URL", help="where the server tells how runs ended, as Slack takes it")
+    up.add_argument(
+        "--notify", choices=("all", "end", "failure", "none"), help="of which runs (default with --webhook: failure)"
+    )
+    up.add_argument("--dry-run", action="store_true", help="only say what would change on the server")
     command("down", commands.down_command, "stop the local Prefect server and worker")
     return parser
 
@@ -201,6 +283,21 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verify", action="store_true", help="compare the hashes of all files, not only their sizes")
 
 
+def _add_bounds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fail-below",
+        action="append",
+        default=[],
+        metavar="[TASK=]VALUE",
+        help="exit status 1 if the pretrained model's mean over seeds is below it: 0.72 or 72%%; can be repeated",
+    )
+    parser.add_argument(
+        "--fail-on-drop",
+        action="store_true",
+        help="exit status 1 if that mean fell beyond the interval since the evaluation before (docs/evaluation.md)",
+    )
+
+
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
@@ -220,6 +317,16 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
 
 def _count(text: str) -> int:
     return 0 if text == "0" else _positive(text)
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = 0.0
+    if not 0 < days < 1e5:
+        raise argparse.ArgumentTypeError(f"{text}: should be a number of days above 0")
+    return days
 
 
 def _positive(text: str) -> int:

@@ -11,7 +11,13 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from flows.bounds import Bounds
     from flows.execution import Options, Prepared
+    from flows.plan import Step
+    from tasks.store import Store
 
 
 def _options(arguments: argparse.Namespace) -> Options:
@@ -56,20 +62,26 @@ def _print_plan(prepared: Prepared) -> None:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    """Run what is missing; prints where the report is."""
-    return _run(_options(arguments))
+    """Run what is missing; prints where the report is, and fails where a score is below a bound that was given."""
+    return _run(_options(arguments), tuple(arguments.fail_below), arguments.fail_on_drop)
 
 
-def _run(options: Options) -> int:
-    from flows.execution import blocked, prepare
+def _run(options: Options, fail_below: tuple[str, ...] = (), fail_on_drop: bool = False) -> int:
+    from flows.bounds import read_bounds
+    from flows.execution import blocked, keep_history, prepare
     from tasks.contract import UserError
 
     prepared = prepare(options)
+    bounds = read_bounds(fail_below, fail_on_drop, prepared)
     if reason := blocked(prepared):
         raise UserError(reason)
+    standing = {step.node.name: step.path for step in (*prepared.inputs, *prepared.steps) if step.action == "reuse"}
     if prepared.idle:
         print("Nothing to do: everything is there already and reused.")
         _print_end({step.node.name: str(step.path) for step in prepared.steps})
+        if evaluation := standing.get("evaluate"):
+            keep_history(prepared, [evaluation])
+            _judge(bounds, evaluation, prepared)
         return 0
     prepared.store.create()  # what cannot be written is said before Prefect starts anything
     from rich.console import Console
@@ -83,12 +95,23 @@ def _run(options: Options) -> int:
     outcomes, warnings = run_with_prefect(options, terminal.run_node)
     paths = {outcome.name: str(outcome.path) for outcome in outcomes}
     _print_end(paths)
-    missing = [step.node.name for step in prepared.steps if step.node.name not in paths]
+    lost = {step.node.name: set(step.node.inputs.values()) for step in prepared.steps if step.node.name not in paths}
+    missing = [name for name, inputs in lost.items() if not inputs & set(lost)]  # what others are missing for
     if missing:
         warnings = [*warnings, f"failed and missing: {', '.join(missing)}; the same command tries again"]
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    made = {outcome.name: outcome.path for outcome in outcomes}
+    if evaluation := made.get("evaluate") or standing.get("evaluate"):
+        _judge(bounds, evaluation, prepared)
     return 0
+
+
+def _judge(bounds: Bounds, evaluation: Path, prepared: Prepared) -> None:
+    from flows.bounds import judge
+
+    for line in judge(bounds, evaluation, prepared):
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def coordinate_command(arguments: argparse.Namespace) -> int:
@@ -124,24 +147,67 @@ def _print_end(paths: dict[str, str]) -> None:
 
 
 def report_command(arguments: argparse.Namespace) -> int:
-    """Say where the report is, and render it again beside the store's artifacts."""
+    """Say where the report is, and render it again beside the store's artifacts; of several runs, compare them."""
+    from eval.history import read_history
     from eval.report import render
+    from flows.bounds import read_bounds
+    from flows.comparison import compare_runs
     from flows.execution import Options, prepare
     from flows.housekeeping import usable_store
     from tasks.contract import UserError
 
-    usable_store(arguments.store)
-    prepared = prepare(Options(recipe=arguments.recipe, set_=tuple(arguments.set_), store=arguments.store))
+    store = usable_store(arguments.store)
+    if len(arguments.runs) > 1:
+        if arguments.fail_below or arguments.fail_on_drop:
+            raise UserError("--fail-below and --fail-on-drop are for a single RECIPE, not for a comparison")
+        return compare_runs(arguments.runs, store, tuple(arguments.set_), arguments.out)
+    if arguments.out is not None:
+        raise UserError("--out is for the comparison of several runs; a single report lies in the store")
+    (recipe,) = arguments.runs
+    prepared = prepare(Options(recipe=recipe, set_=tuple(arguments.set_), store=arguments.store))
+    bounds = read_bounds(arguments.fail_below, arguments.fail_on_drop, prepared)
     path = prepared.steps[-1].path
     if prepared.steps[-1].action != "reuse" or path is None:
-        raise UserError(f"{arguments.recipe}: has no up-to-date report; sahajflow run {arguments.recipe} makes it")
-    # Beside the artifact, which never changes: templates may have improved since it was published.
+        raise UserError(f"{recipe}: has no up-to-date report; sahajflow run {recipe} makes it")
+    # Beside the artifact, which never changes: templates may have improved since it was published, and there are more
+    # evaluations in the history.
     rendered = prepared.store.root / "rendered" / prepared.recipe.name
     rendered.mkdir(parents=True, exist_ok=True)
-    markdown, html = render((path / "report.json").read_text(encoding="utf-8"))
+    history = read_history(prepared.store, prepared.recipe.name)
+    markdown, html = render((path / "report.json").read_text(encoding="utf-8"), history)
     (rendered / "report.md").write_text(markdown, encoding="utf-8")
     (rendered / "report.html").write_text(html, encoding="utf-8")
-    print(f"Report: {path}/report.html\nRendered again: {rendered}/report.html and report.md")
+    print(f"Report: {path}/report.html\nRendered again, with the history: {rendered}/report.html and report.md")
+    evaluation = next(step.path for step in prepared.steps if step.node.name == "evaluate")
+    assert evaluation is not None
+    _judge(bounds, evaluation, prepared)
+    return 0
+
+
+def history_command(arguments: argparse.Namespace) -> int:
+    """List every finished evaluation of a recipe."""
+    from eval.history import read_history
+    from eval.history_view import history_rows, terminal_rows
+    from flows.columns import columns
+    from flows.housekeeping import usable_store
+    from flows.recipe import load_recipe
+
+    store = usable_store(arguments.store)
+    recipe = load_recipe(arguments.recipe, arguments.set_).name
+    entries = read_history(store, recipe)
+    if arguments.json:
+        print(json.dumps(history_rows(entries), indent=1, ensure_ascii=False))
+    elif arguments.csv:
+        import csv
+
+        if rows := history_rows(entries):
+            table = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
+    elif entries:
+        print("\n".join(columns(terminal_rows(entries))))
+    else:
+        print(f"no finished evaluation of {recipe} in {store.root}")
     return 0
 
 
@@ -175,22 +241,123 @@ def doctor_command(arguments: argparse.Namespace) -> int:
 
 
 def clean_command(arguments: argparse.Namespace) -> int:
-    """Remove the trash, and unfinished work if asked."""
-    from flows.housekeeping import clean
+    """Remove the trash, and unfinished work or what was not used for long if asked."""
+    from flows.housekeeping import usable_store
+    from flows.retention import clean
 
-    print("\n".join(clean(arguments.store, work=arguments.work, dry_run=arguments.dry_run)))
+    store = usable_store(arguments.store)
+    print("\n".join(clean(store, work=arguments.work, unused_days=arguments.unused_for, dry_run=arguments.dry_run)))
+    return 0
+
+
+def push_command(arguments: argparse.Namespace) -> int:
+    """Copy finished results to another place."""
+    from flows.exchange import Place, push
+
+    store, artifacts, _ = _finished(arguments)
+    for line in push(store, artifacts, Place.at(arguments.url)):
+        print(line, flush=True)
+    return 0
+
+
+def pull_command(arguments: argparse.Namespace) -> int:
+    """Copy finished results from another place."""
+    from flows.exchange import Place, pull_all, pull_planned
+
+    place = Place.at(arguments.url)
+    store, _, plan = _finished(arguments, some=False)
+    store.create()
+    for line in pull_planned(plan, store, place) if plan else pull_all(store, place):
+        print(line, flush=True)
+    return 0
+
+
+def verify_command(arguments: argparse.Namespace) -> int:
+    """Compare the hashes of finished results; status 1 if one is damaged."""
+    from flows.exchange import verify
+
+    store, artifacts, _ = _finished(arguments)
+    sound = True
+    for fine, line in verify(store, artifacts):
+        print(line, flush=True)
+        sound = sound and fine
+    return 0 if sound else 1
+
+
+def _finished(
+    arguments: argparse.Namespace, *, some: bool = True
+) -> tuple[Store, list[Path], Callable[[], list[Step]] | None]:
+    """The store, the finished results in it (of the recipe, if one is named), and how to plan that recipe."""
+    from flows.housekeeping import usable_store
+    from tasks.contract import UserError
+
+    store = usable_store(arguments.store)
+    if arguments.recipe is None:
+        plan = None
+        artifacts = sorted((store.root / "artifacts").glob("*/*"))
+    else:
+        from flows.execution import Options, prepare
+
+        options = Options(recipe=arguments.recipe, set_=tuple(arguments.set_), store=arguments.store)
+
+        def plan() -> list[Step]:
+            return prepare(options).steps
+
+        artifacts = [step.path for step in plan() if step.action == "reuse" and step.path is not None]
+    if some and not artifacts:
+        raise UserError(f"{store.root}: holds no finished result{f' of {arguments.recipe}' * bool(arguments.recipe)}")
+    return store, artifacts, plan
+
+
+def logs_command(arguments: argparse.Namespace) -> int:
+    """Print the log of the newest attempt at a stage, or list all attempts."""
+    from flows.attempts import attempts
+    from flows.housekeeping import usable_store
+    from tasks.contract import UserError
+
+    found = attempts(usable_store(arguments.store), arguments.stage)
+    if arguments.failed:
+        found = [one for one in found if one.state not in ("published", "running")]
+    if not found:
+        raise UserError(f"no{' failed' * arguments.failed} attempt at {arguments.stage or 'any stage'} has a log")
+    if arguments.list:
+        for one in found:
+            started = one.started.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+            print(f"{started}  {one.state:<11} {one.stage}-{one.fingerprint}  {one.reason or one.path}")
+        return 0
+    print(found[0].path)
+    print(found[0].path.read_text(encoding="utf-8", errors="replace"), end="")
     return 0
 
 
 def up_command(arguments: argparse.Namespace) -> int:
-    """Start a local server and worker, and deploy the flows."""
+    """Start a local server and workers, and deploy the flows; or say what that would change."""
+    from pathlib import Path
+
     from rich.console import Console
 
-    from flows.deployment import up
+    from flows.deployment import DEFINITIONS, up, up_differences
     from flows.terminal import show_logs
+    from tasks.contract import UserError
 
+    file = Path(arguments.file).absolute() if arguments.file else DEFINITIONS
+    if arguments.notify == "none" and arguments.webhook:
+        raise UserError("--webhook does not go with --notify none; leave one out")
+    if arguments.notify not in (None, "none") and not arguments.webhook:
+        raise UserError(f"--notify {arguments.notify} needs --webhook URL")
+    if arguments.dry_run:
+        found = up_differences(file)
+        if found is None:
+            print("No server runs: up would start one, and deploy everything.")
+        for difference in found or []:
+            print(difference)
+        if found == []:
+            print("The server has what the file says.")
+        return 0
     show_logs(Console())
-    url = up()
+    url, gone = up(file, arguments.pool, arguments.webhook, arguments.notify)
+    for difference in gone:
+        print(f"removed, since the file does not have it: {difference.what}")
     print(f"Prefect's page: {url.removesuffix('/api')}\nIts worker runs what is due; sahajflow down stops both.")
     return 0
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+from eval.compared_model import check as check_models
 from eval.data import check as check_tasks
+from eval.seed_run import STAGE as SEED_RUN
 from eval.seed_run import run_by
 from eval.spread import Spread, opened, spread_of
 from flows.at_once import Ended, one_by_one, threads_until_the_end
@@ -83,6 +86,7 @@ def prepare(options: Options) -> Prepared:
     recipe = load_recipe(options.recipe, options.set_)
     check_corpus(recipe.corpus)
     check_tasks(recipe.evaluation)
+    check_models(recipe.evaluation)
     store = Store(options.store)
     selection = Selection(options.only, options.from_, options.until, options.force)
     steps, inputs = make_plan(nodes_of(recipe), store, selection, verify=options.verify)
@@ -111,7 +115,7 @@ def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
     if reason := blocked(prepared):
         raise UserError(reason)
     set_workers(options.workers)
-    return carry_out(
+    outcomes = carry_out(
         prepared.steps,
         prepared.inputs,
         prepared.store,
@@ -119,6 +123,20 @@ def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
         verify=options.verify,
         spread=partial(spread_of, prepared.recipe.evaluation, prepared.recipe.model),
     )
+    keep_history(prepared, [outcome.path for outcome in outcomes if outcome.record.stage == "evaluate"])
+    return outcomes
+
+
+def keep_history(prepared: Prepared, evaluations: Iterable[Path]) -> None:
+    """Write down the entries of a recipe's evaluations. If that fails it is said and no more: while an artifact is
+    there its entry can be written at any time."""
+    from eval.history import keep
+
+    for evaluation in evaluations:
+        try:
+            keep(prepared.store, evaluation, prepared.recipe.name)
+        except OSError as error:
+            logger.warning("history: %s is not written down yet (%s)", evaluation, error.strerror)
 
 
 def carry_out(
@@ -132,9 +150,9 @@ def carry_out(
 ) -> list[StageOutcome]:
     """Work through a plan.
 
-    A seed run that fails is missing: it is said, and the evaluation gathers the others. As what is missing, and why,
-    is part of that evaluation's identity, the next run tries the seed run again and gathers anew if it succeeds. Wrong
-    input ends the run, and so does what the machine refuses.
+    A seed run that fails is missing, and so are all of a compared model that cannot be had: it is said, and the
+    evaluation gathers the others. As what is missing, and why, is part of that evaluation's identity, the next run
+    tries again and gathers anew if it succeeds. Wrong input ends the run, and so does what the machine refuses.
 
     Args:
         steps: what to do, in order.
@@ -158,33 +176,34 @@ def carry_out(
     failures: dict[str, str] = {}
 
     def done(step: Step, run: Run | None = None) -> StageOutcome:
-        return run_node(step.node, work_of(step, outcomes, store, verify=verify, run=run))
+        return run_node(step.node, work_of(_without(step, failures, store), outcomes, store, verify=verify, run=run))
 
-    for seed_runs, group in groupby(steps, key=lambda step: step.node.dispensable):
+    for together, group in groupby(steps, key=lambda step: step.node.stage.name == SEED_RUN.name):
         planned = list(group)
-        if seed_runs:
-            with _seed_runs(planned, done, spread) as ended:
-                for step, result in ended:
-                    if not isinstance(result, Exception):
-                        outcomes[step.node.name] = result
-                        continue
-                    if isinstance(result, UserError | OSError):
-                        raise result
+        for step in planned:
+            lost = [failures[name] for name in step.node.inputs.values() if name in failures]
+            if lost and step.node.dispensable:
+                failures[step.node.name] = lost[0]
+        able = [step for step in planned if step.node.name not in failures]
+        with _ended(able, done, spread if together else None) as ended:
+            for step, result in ended:
+                if not isinstance(result, Exception):
+                    outcomes[step.node.name] = result
+                elif isinstance(result, UserError | OSError) or not step.node.dispensable:
+                    raise result
+                else:
                     failures[step.node.name] = one_line(result)
                     traceback = None if isinstance(result, StageError) else result
                     reason = failures[step.node.name]
                     logger.warning("%s failed and is missing: %s", step.node.name, reason, exc_info=traceback)
-            continue
-        for step in planned:
-            outcomes[step.node.name] = done(_without(step, failures, store))
     return [outcomes[step.node.name] for step in steps if step.node.name in outcomes]
 
 
 @contextmanager
-def _seed_runs(
+def _ended(
     steps: list[Step], done: Callable[[Step, Run | None], StageOutcome], spread: Callable[[], Spread] | None
 ) -> Iterator[Ended]:
-    """Seed runs that do not read each other, as they end."""
+    """Steps as they end: one by one, or seed runs, which do not read each other, at once if that is asked for."""
     to_do = sum(step.action != "reuse" for step in steps)
     if spread is None or not to_do:
         yield one_by_one(steps, lambda step: done(step, None))

@@ -17,14 +17,19 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from eval import model_files, task_files
+from eval.definitions import named
+from eval.publishing import PublishingSettings
 from eval.settings import EvaluationSettings
-from eval.task_files import expanded, named
 from tasks.contract import Settings, UserError
 from tasks.corpus import CorpusSettings
 from tasks.packing import PackingSettings
 from tasks.pretraining.settings import ModelSettings, PretrainingSettings, sentence_order_problem
 from tasks.strict_yaml import cut, parse_yaml, read_yaml
 from tasks.tokenizer_settings import TokenizerSettings
+
+_DEFINED = {"tasks": task_files.expanded, "compare_with": model_files.expanded}
+"""Parts of ``evaluation`` whose entries may stand in files of their own, and what puts the files' content there."""
 
 
 class Recipe(Settings):
@@ -39,6 +44,7 @@ class Recipe(Settings):
     model: ModelSettings
     pretraining: PretrainingSettings
     evaluation: EvaluationSettings
+    publishing: PublishingSettings = Field(default_factory=PublishingSettings)
 
     @field_validator("name")
     @classmethod
@@ -68,6 +74,12 @@ class Recipe(Settings):
                 f"pretraining.probe.task {probe.task} is no task of evaluation.tasks; "
                 f"{_nearest(probe.task, list(self.evaluation.tasks))}"
             )
+        sources = [source.name for source in self.corpus.sources]
+        for name in self.publishing.source_licenses:
+            if name not in sources:
+                raise ValueError(
+                    f"publishing.source_licenses.{name} is no source of corpus.sources; {_nearest(name, sources)}"
+                )
         for name, task in self.evaluation.tasks.items():
             if task.fine_tuning.max_length > self.model.max_positions:
                 raise ValueError(
@@ -123,11 +135,13 @@ def load_recipe(recipe: str, changes: Sequence[str] = ()) -> Recipe:
     if not isinstance(data, dict):
         raise UserError(f"{path}: a recipe is a mapping of {', '.join(Recipe.model_fields)}")
     for change in changes:
-        _change_tasks(data, named)
+        for key in _DEFINED:
+            _change_part(data, key, named)
         _apply(data, change)
     folder = Path.cwd() if recipe in builtin_recipes() else path.parent
-    place = f"{_where(recipe, path, changes, 'evaluation.tasks')}: evaluation.tasks"
-    _change_tasks(data, lambda tasks: expanded(tasks, folder, place))
+    for key, expanded in _DEFINED.items():
+        place = f"{_where(recipe, path, changes, f'evaluation.{key}')}: evaluation.{key}"
+        _change_part(data, key, lambda part: expanded(part, folder, place))  # noqa: B023 (called at once)
     try:
         return Recipe.model_validate(data, context={"folder": folder})
     except ValidationError as error:
@@ -144,10 +158,10 @@ def _where(recipe: str, path: Path, changes: Sequence[str], place: str) -> str:
     return f"{recipe} with --set" if changes else str(path)
 
 
-def _change_tasks(data: dict[str, Any], change: Callable[[Any], Any]) -> None:
+def _change_part(data: dict[str, Any], key: str, change: Callable[[Any], Any]) -> None:
     evaluation = data.get("evaluation")
-    if isinstance(evaluation, dict) and "tasks" in evaluation:
-        evaluation["tasks"] = change(evaluation["tasks"])
+    if isinstance(evaluation, dict) and key in evaluation:
+        evaluation[key] = change(evaluation[key])
 
 
 def _apply(data: dict[str, Any], change: str) -> None:

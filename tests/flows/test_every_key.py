@@ -39,6 +39,7 @@ OWNERS = {
     "model": "pretrain",
     "pretraining": "pretrain",
     "evaluation": "evaluate",
+    "publishing": "report",
 }
 ORDER = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
@@ -67,6 +68,12 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}={'{names: [Bengali]}' if key == 'corpus.script' else '{}'}", "corpus.drop_duplicates=true"]
     if key == "corpus.script.names":
         return [f"{key}=[Latin]"]
+    if key == "publishing.languages":
+        return [f"{key}=[sat]"]
+    if key in {"publishing.license_name", "publishing.license_link"}:
+        return ["publishing.license=other", "publishing.license_name=own", "publishing.license_link=own"]
+    if key.startswith("publishing.source_licenses."):
+        return [f"{key}=mit"]
     if key.endswith(".scheduler"):
         return [f"{key}=tcp://127.0.0.1:8786"]
     if key == "pretraining.engine" and recipe.pretraining.probe is not None:
@@ -94,6 +101,9 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}=other/{{split}}.parquet"]
     if key.startswith("evaluation.") and key.endswith(".source.local"):
         return [f"{key}={folder}/other{{split}}"]
+    if "compare_with" in key and key.endswith((".local", ".path")):
+        hub = [f"{parent}.hub=null", f"{parent}.revision=null"] if key.endswith(".path") else []
+        return [f"{key}={folder / 'model'}", *hub]
     if key.endswith(".sha256"):
         return [f"{key}={'a' * 64}"]
     if key.endswith(".fine_tuning.threshold"):
@@ -106,13 +116,16 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{parent}.source={json.dumps(files)}", f"{key}={'[O, B-PER, I-PER]' if ner else '[x, y]'}"]
     if re.fullmatch(r"evaluation\.tasks\.[^.]+\.kind", key) and value == "classification":
         return [f"{key}=ner", f"{parent}.labels=null"]
+    if re.fullmatch(r"corpus\.sources\.\d+\.name", key):
+        return [f"{key}={value}x", "publishing.source_licenses={}"]
     if key.endswith(".kind") and ".source" in key:
         other = {"kind": "files", "name": "other", "paths": [str(folder / "other.txt")]}
         if "tasks" in key:
             other = {"kind": "files"} | {split: str(folder / "other.csv") for split in ("train", "validation", "test")}
         if value == "files":
             other = {"kind": "sample"}
-        weights = ["corpus.sources=" + json.dumps([other])] if key.startswith("corpus") else None
+        weights = ["corpus.sources=" + json.dumps([other]), "publishing.source_licenses={}"]
+        weights = weights if key.startswith("corpus") else None
         return weights or [f"{parent}={json.dumps(other)}", f"{parent.rpartition('.')[0]}.labels=null"]
     return None
 
@@ -220,7 +233,9 @@ def stubbed(recipe: Recipe) -> list[Node]:
 
 
 def group_of(name: str) -> str:
-    return "evaluate" if name.startswith("seed-run/") else "corpus" if name == "test-texts" else name
+    return (
+        "evaluate" if name.startswith(("seed-run/", "compared-model/")) else "corpus" if name == "test-texts" else name
+    )
 
 
 def plan_and_run(recipe: Recipe, store: Store) -> tuple[dict[str, str], dict[str, str], list[Path]]:
@@ -236,6 +251,9 @@ def plan_and_run(recipe: Recipe, store: Store) -> tuple[dict[str, str], dict[str
 def user_files(tmp_path: Path) -> list[str]:
     """What `my-language` asks the user for."""
     (tmp_path / "texts").mkdir()
+    (tmp_path / "model").mkdir()
+    for file in ("tokenizer.json", "config.json", "model.safetensors"):
+        (tmp_path / "model" / file).write_text(file)
     (tmp_path / "other.txt").write_text("another text")
     (tmp_path / "other.csv").write_text("text,label\nx,y\n")
     for split in ("train", "validation", "test"):
@@ -261,7 +279,8 @@ def test_plan_is_what_happens_for_every_key(
 
     # my-language has the engine that these are for
     other_engines = {f"pretraining.{key}" for key in LOCAL_ONLY} if recipe.pretraining.engine != "local" else set()
-    keys = [leaf for leaf in leaves(recipe) if leaf[0] not in other_engines]
+    # a preset is a name for the values of other keys: tests/eval/test_presets.py
+    keys = [leaf for leaf in leaves(recipe) if leaf[0] not in other_engines and not leaf[0].endswith(".preset")]
     assert len(keys) > 60
     for key, value, marks, annotation in keys:
         changes = changed(name, base, key, value, annotation, tmp_path)
@@ -278,7 +297,9 @@ def test_plan_is_what_happens_for_every_key(
         before = {node: action for node, action in planned.items() if ORDER.index(group_of(node)) < ORDER.index(first)}
         assert set(before.values()) <= {"reuse"}, (changes, before)
         ran = {group_of(node) for node, action in happened.items() if action == "ran"}
-        if EXECUTION in marks:
+        if key.startswith("publishing."):
+            assert ran == set(), (changes, ran)  # only the model card shows them
+        elif EXECUTION in marks:
             # How often to log does not change a result; only the report shows the recipe as it is.
             assert ran == {"report"}, (changes, ran)
         else:

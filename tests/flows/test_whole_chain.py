@@ -10,7 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from tiny import SETTINGS
 
-from flows.execution import Options, run_chain
+from flows.execution import Options, prepare, run_chain
+from flows.export import collect, write_folder
 from flows.step_work import StageOutcome
 from tasks.contract import no_progress
 
@@ -25,6 +26,9 @@ ALBERT = (
     "pretraining.probe={task: ner, every: 20, train_items: 40, epochs: 1}",
 )
 
+SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "PREFECT_API_KEY", "AWS_SECRET_ACCESS_KEY")
+PLANTED = "planted-0123456789"
+
 
 @pytest.fixture(scope="module", params=["bert", "albert"])
 def chain(
@@ -32,9 +36,12 @@ def chain(
 ) -> tuple[str, Mapping[str, StageOutcome]]:
     store = tmp_path_factory.mktemp(request.param) / "store"
     changes = (*SETTINGS, *(ALBERT if request.param == "albert" else ()))
-    outcomes = run_chain(
-        Options("demo", set_=changes, store=str(store), workers=1), lambda node, work: work(no_progress)
-    )
+    with pytest.MonkeyPatch.context() as environment:
+        for name in SECRETS:
+            environment.setenv(name, PLANTED)
+        outcomes = run_chain(
+            Options("demo", set_=changes, store=str(store), workers=1), lambda node, work: work(no_progress)
+        )
     return request.param, {outcome.name: outcome for outcome in outcomes}
 
 
@@ -70,6 +77,20 @@ def test_tokenizer_and_checkpoint_load_with_transformers(chain) -> None:
     assert model.config.vocab_size == len(tokenizer)
     encoded = AutoTokenizer.from_pretrained(checkpoint)("ঢাকা [MASK]।", return_tensors="pt")
     assert model(**encoded)[0].shape[-1] == len(tokenizer)
+
+
+def test_an_export_loads_by_its_cards_own_words(chain, tmp_path: Path, monkeypatch, capsys) -> None:
+    architecture, outcomes = chain
+    store = outcomes["report"].path.parents[2]
+    changes = (*SETTINGS, *(ALBERT if architecture == "albert" else ()))
+    export = collect(prepare(Options("demo", set_=changes, store=str(store), workers=1)), None, page=False)
+    write_folder(export, str(tmp_path / "model"), store, force=False)
+    monkeypatch.chdir(tmp_path / "model")
+    card = Path("README.md").read_text(encoding="utf-8")
+    capsys.readouterr()
+    exec(compile(card.split("```python\n")[1].split("```")[0], "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip()
+    assert ("AutoModelForPreTraining" in card) == (architecture == "albert")
 
 
 def test_results_and_report_are_there(chain) -> None:
@@ -110,3 +131,10 @@ def test_records_say_what_auto_became(chain) -> None:
     assert record.resolved["precision"] in {"fp32", "bf16"}
     assert set(record.inputs) == {"checkpoint"}
     assert record.environment["packages"]["transformers"]
+
+
+def test_no_secret_of_the_environment_is_in_the_store(chain) -> None:
+    store = chain[1]["corpus"].path.parents[2]
+    files = [path for path in store.rglob("*") if path.is_file()]
+    assert len([path for path in files if path.suffix == ".log"]) == len(chain[1])
+    assert [path for path in files if PLANTED.encode() in path.read_bytes()] == []
