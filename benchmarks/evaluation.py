@@ -91,7 +91,7 @@ def recipe_of(arguments: argparse.Namespace, items: Path) -> dict[str, Any]:
             "batch_size": 64,
             "learning_rate": 2e-3,
             "warmup_steps": arguments.pretraining_steps // 5,
-            "compile": "never",
+            "compile": False,
             "validate_every": arguments.pretraining_steps,
             "checkpoint_every": arguments.pretraining_steps,
         },
