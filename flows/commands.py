@@ -211,6 +211,15 @@ def history_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def cost_command(arguments: argparse.Namespace) -> int:
+    """Say what a recipe's pretraining costs: as measured in the store, and as published."""
+    from flows.cost import cost_text, recipe_cost
+
+    cost = recipe_cost(arguments.recipe, tuple(arguments.set_), arguments.store, arguments.prices)
+    print(cost.model_dump_json(indent=1) if arguments.json else cost_text(cost))
+    return 0
+
+
 def recipes_command(arguments: argparse.Namespace) -> int:
     """List the built-in recipes."""
     from flows.recipe import builtin_recipes, load_recipe

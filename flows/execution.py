@@ -18,6 +18,7 @@ from typing import Any
 
 from eval.compared_model import check as check_models
 from eval.data import check as check_tasks
+from eval.prices import load_prices
 from eval.seed_run import STAGE as SEED_RUN
 from eval.seed_run import run_by
 from eval.spread import Spread, opened, spread_of
@@ -87,6 +88,7 @@ def prepare(options: Options) -> Prepared:
     check_corpus(recipe.corpus)
     check_tasks(recipe.evaluation)
     check_models(recipe.evaluation)
+    load_prices(recipe.cost.prices)  # for the last stage: what is wrong is said before the first
     store = Store(options.store)
     selection = Selection(options.only, options.from_, options.until, options.force)
     steps, inputs = make_plan(nodes_of(recipe), store, selection, verify=options.verify)

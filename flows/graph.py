@@ -110,7 +110,9 @@ def nodes_of(recipe: Recipe) -> list[Node]:
     gathering = gathering_settings(recipe.evaluation, recipe.name)
     # Licences and the like concern the model card alone, which reads them from the recipe itself.
     shown = recipe.model_dump(mode="json", exclude={"publishing"})
-    report = ReportSettings(recipe_name=recipe.name, description=recipe.description, recipe=shown)
+    report = ReportSettings(
+        recipe_name=recipe.name, description=recipe.description, recipe=shown, prices=recipe.cost.prices
+    )
     return [
         *nodes,
         *seed_runs.values(),

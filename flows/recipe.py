@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from eval import model_files, task_files
 from eval.definitions import named
+from eval.prices import CostSettings
 from eval.publishing import PublishingSettings
 from eval.settings import EvaluationSettings
 from tasks.contract import Settings, UserError
@@ -44,6 +45,7 @@ class Recipe(Settings):
     model: ModelSettings
     pretraining: PretrainingSettings
     evaluation: EvaluationSettings
+    cost: CostSettings = CostSettings()
     publishing: PublishingSettings = Field(default_factory=PublishingSettings)
 
     @field_validator("name")
@@ -67,6 +69,8 @@ class Recipe(Settings):
                 f"{self.pretraining.objective}; sentence order needs sentence-pairs, and only it does"
             )
         if problem := sentence_order_problem(self.model, self.pretraining):
+            raise ValueError(problem)
+        if self.corpus.script and (problem := self.tokenizer.script_problem(self.corpus.script.names)):
             raise ValueError(problem)
         probe = self.pretraining.probe
         if probe is not None and probe.task not in self.evaluation.tasks:
@@ -110,6 +114,8 @@ def find_recipe(recipe: str) -> Path:
             raise UserError(f"{recipe}: is a folder; name a recipe file in it")
         if path.is_file():
             return path
+        if recipe and path.exists():
+            raise UserError(f"{recipe}: is not a regular file; copy its content to one")
     except (OSError, RuntimeError) as error:  # a name too long, no permission; ~nobody
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{cut(recipe)}: cannot be read ({reason})") from None
@@ -211,6 +217,10 @@ def _first_problem(error: ValidationError, data: Any) -> tuple[str, str]:
         return place, f"is missing{more}"
     if problem["type"] == "union_tag_not_found":
         return f"{place}.{problem['ctx']['discriminator'].strip(chr(39))}", f"is missing{more}"
+    if problem["type"] == "union_tag_invalid":
+        tag, key = problem["ctx"]["tag"], problem["ctx"]["discriminator"].strip("'")
+        choices = problem["ctx"]["expected_tags"].replace("'", "").split(", ")
+        return f"{place}.{key}", f"{_shown(tag)}: {_nearest(tag, choices)}{more}"
     told = [_told(one) for one, other in zip(problems, places, strict=True) if other == place]
     text = " or ".join([told[0], *(one.removeprefix("should be ") for one in told[1:])])
     # Who checks several keys together names them and their values.
@@ -219,7 +229,7 @@ def _first_problem(error: ValidationError, data: Any) -> tuple[str, str]:
 
 
 def _told(problem: Any) -> str:
-    if problem["type"] in {"model_type", "dict_type"}:
+    if problem["type"] in {"model_type", "model_attributes_type", "dict_type"}:
         return "should be a mapping"
     text: str = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     return text.replace("valid tuple", "valid list").replace("Tuple should", "should")

@@ -141,7 +141,7 @@ class WholeEncoder:
 
     def __init__(self, tokenizer: Tokenizer, dtype: type[np.unsignedinteger]):
         self._tokenizer = tokenizer
-        self._dtype = dtype
+        self._dtype = np.dtype(dtype)
 
     def cut(self, texts: pa.StringArray) -> list[str]:
         """The texts, one by one."""
