@@ -171,7 +171,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_store(join)
     command("recipes", commands.recipes_command, "list the built-in recipes")
     _add_store(command("status", commands.status_command, "show what is running and what can be resumed"))
-    _add_store(command("doctor", commands.doctor_command, "check this machine, with a remedy for each finding"))
+    doctor = command("doctor", commands.doctor_command, "check this machine, with a remedy for each finding")
+    doctor.add_argument("--engine", choices=("gaudi",), help="also what this engine needs, for the recipe bert-gaudi")
+    _add_settings(doctor)
     clean = command(
         "clean", commands.clean_command, "remove what nothing refers to: the trash; with --work, unfinished work"
     )

@@ -164,14 +164,15 @@ def status_command(arguments: argparse.Namespace) -> int:
 
 def doctor_command(arguments: argparse.Namespace) -> int:
     """Check this machine; status 1 if something is not fit."""
-    from flows.housekeeping import doctor
+    from flows.doctor import doctor, table
 
-    findings = doctor(arguments.store)
-    for finding in findings:
-        print(
-            f"{'ok  ' if finding.fine else 'FAIL'} {finding.what}" + (f"\n     {finding.remedy}" * (not finding.fine))
-        )
-    return 0 if all(finding.fine for finding in findings) else 1
+    if arguments.set_ and arguments.engine is None:
+        from tasks.contract import UserError
+
+        raise UserError("--set goes with --engine: it changes what the engine is checked for")
+    checks = doctor(arguments.store, arguments.engine, arguments.set_)
+    print("\n".join(table(checks)))
+    return 1 if any(check.state == "fail" for check in checks) else 0
 
 
 def clean_command(arguments: argparse.Namespace) -> int:

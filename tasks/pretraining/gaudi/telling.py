@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -19,8 +20,9 @@ from tasks.pretraining.settings import PretrainingSettings
 from tasks.pretraining.standing import Standing
 from tasks.pretraining.training_log import TrainingLog
 
-STANDING = "standing.json"
-"""In a checkpoint, beside the trainer's own files: how far the training is, in our words."""
+STANDING, RANDOM = "standing.json", "random-{rank}.pt"
+"""In a checkpoint, beside the trainer's own files: how far the training is, in our words; and torch's random state of
+each process on the CPU. The trainer restores that too, but then makes its data loader, which draws from it."""
 
 
 class Telling(TrainerCallback):
@@ -55,12 +57,14 @@ class Telling(TrainerCallback):
         self._mark = 0.0
         self._first_step = 0
         self._rate = 0.0
+        self._random: Path | None = None
 
     def restore(self, checkpoint: Path) -> None:
         """Go on from a checkpoint."""
         state = json.loads((checkpoint / STANDING).read_text(encoding="utf-8"))
         self.standing = Standing(**state[0])
         self.warm = state[1]
+        self._random = checkpoint
 
     def tokens_per_second(self) -> float:
         """Over the steps that are not for warming up; over all, if there are no others."""
@@ -74,6 +78,14 @@ class Telling(TrainerCallback):
         self._first_step = state.global_step
         self._progress(self.standing.step, self._settings.steps, unit="steps")
         self._mark = time.perf_counter()
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Before the forward pass of every step: the first one of a run that goes on has the dropout it would have."""
+        if self._random is not None:
+            path = self._random / RANDOM.format(rank=args.process_index)
+            if path.exists():  # not if there are more processes now
+                torch.set_rng_state(torch.load(path, weights_only=True))
+            self._random = None
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -134,10 +146,11 @@ class Telling(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """After the trainer has written a checkpoint: it counts from here on, whole or not at all."""
+        built = self._building / f"checkpoint-{state.global_step}"
+        torch.save(torch.get_rng_state(), built / RANDOM.format(rank=args.process_index))
         if torch.distributed.is_initialized():
-            torch.distributed.barrier()  # every process has written its random state
+            torch.distributed.barrier()  # every process has written what is its own
         if self._log is not None:
-            built = self._building / f"checkpoint-{state.global_step}"
             told = [dataclasses.asdict(self.standing), self.warm]  # NaN, of what was not validated yet, reads back
             (built / STANDING).write_text(json.dumps(told), encoding="utf-8")
             parts, name = Parts(self._folder), name_of(state.global_step)

@@ -165,6 +165,9 @@ def train(place: Path, tokenizer_folder: Path, pack_folder: Path, folder: Path) 
         preprocess_logits_for_metrics=figures,
         callbacks=[telling],
     )
+    if hardware.device.type == "cpu":
+        # it sets this before it calls the class above, which sets it back: bf16 would silently be fp32
+        trainer.use_cpu_amp = hardware.precision == "bf16"
     _give_schedule(trainer, asked)
     if arguments.world_size > 1 and hardware.device.type == "cpu":
         # optimum-habana's accelerator does so for HPUs only: processes on CPUs would each train a model of their own
