@@ -170,6 +170,8 @@ def train(place: Path, tokenizer_folder: Path, pack_folder: Path, folder: Path) 
         trainer.use_cpu_amp = hardware.precision == "bf16"
     _give_schedule(trainer, asked)
     if arguments.world_size > 1 and hardware.device.type == "cpu":
+        # their device is cpu:0, cpu:1, ..., which torch does not know when the trainer reads a checkpoint
+        torch.serialization.register_package(0, lambda storage: None, _stay_on_cpu)
         # optimum-habana's accelerator does so for HPUs only: processes on CPUs would each train a model of their own
         trainer.model_wrapped = torch.nn.parallel.DistributedDataParallel(
             model, find_unused_parameters=asked.gaudi.ddp_find_unused_parameters
@@ -216,6 +218,10 @@ def train(place: Path, tokenizer_folder: Path, pack_folder: Path, folder: Path) 
 
 def _rows(batches: list[Batch], padded: bool) -> list[dict[str, torch.Tensor]]:
     return [row for batch in batches for row in rows_of(batch, padded)]
+
+
+def _stay_on_cpu(storage: Any, location: str) -> Any:
+    return storage if location.startswith("cpu:") else None
 
 
 def _give_schedule(trainer: Any, settings: PretrainingSettings) -> None:
