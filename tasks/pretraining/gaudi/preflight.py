@@ -126,7 +126,8 @@ def _libraries(has: dict[str, Any]) -> list[Check]:
 
 def _bridge(has: dict[str, Any]) -> Check:
     version, validated = has["libraries"]["habana-torch-plugin"], has["validated"]
-    remedy = f"install SynapseAI{'' if validated is None else f' {validated}'} with its PyTorch into the second environment: {DRIVER_GUIDE}"
+    wanted = "SynapseAI" if validated is None else f"SynapseAI {validated}"
+    remedy = f"install {wanted} with its PyTorch into the second environment: {DRIVER_GUIDE}"
     if version is None or not has["bridge"]:
         return Check("SynapseAI", "fail", "Habana's PyTorch bridge (habana-torch-plugin) is not installed", remedy)
     return _against("SynapseAI", f"habana-torch-plugin {version}", version, validated, remedy)
@@ -165,7 +166,8 @@ def _hpus(wanted: int) -> Check:
 
 def _driver(validated: str | None) -> Check:
     version = driver_version()
-    remedy = f"install the driver of SynapseAI{'' if validated is None else f' {validated}'}: {DRIVER_GUIDE}"
+    wanted = "SynapseAI" if validated is None else f"SynapseAI {validated}"
+    remedy = f"install the driver of {wanted}: {DRIVER_GUIDE}"
     if version is None:
         return Check("driver", "fail", "hl-smi is not there or tells no driver", remedy)
     return _against("driver", f"driver {version}", version, validated, remedy)

@@ -23,10 +23,11 @@ COMMON: dict[str, Any] = {
     "batch_size": 8,
     "precision": "fp32",
     "device": "cpu",
-    "learning_rate": 5e-3,
+    "learning_rate": 5e-2,
+    "epsilon": 0.02,  # so large that the size of a gradient counts, which Adam would divide away
     "warmup_steps": 2,
     "schedule_steps": 20,
-    "clip_norm": 0.5,
+    "clip_norm": None,
     "log_every": 1,
     "validate_every": 5,
     "checkpoint_every": 4,
@@ -34,9 +35,10 @@ COMMON: dict[str, Any] = {
 GAUDI = {"engine": "gaudi", "gaudi": {"devices": 1}}
 CASES: dict[str, dict[str, Any]] = {
     "whole": {},
+    "clipped": {"clip_norm": 0.1},
     "in-parts": {"accumulation": 2},
     "in-two-runs": {},
-    "ruined": {"learning_rate": 1e30, "clip_norm": None},
+    "ruined": {"learning_rate": 1e30},
     "bf16": {"precision": "bf16"},
 }
 
@@ -64,9 +66,11 @@ def trained(tokenizer_folder, pack_folder, gaudi_environment, tmp_path_factory) 
         [sys.executable, "-P", str(DRIVER), str(folder)], env=gaudi_environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    (folder / "local").mkdir()
-    metrics = pretrain(settings_of(0.0), folder / "tokenizer", folder / "pack", folder / "local", no_progress)
-    (folder / "local/result.json").write_text(json.dumps(metrics))
+    for name, case in (("local", "whole"), ("local-clipped", "clipped")):
+        (folder / name).mkdir()
+        asked = settings_of(0.0, **CASES[case])
+        metrics = pretrain(asked, folder / "tokenizer", folder / "pack", folder / name, no_progress)
+        (folder / name / "result.json").write_text(json.dumps(metrics))
     return folder
 
 
@@ -82,8 +86,9 @@ def test_the_trainers_class_is_optimum_habanas_own(trained):
     assert told["functions"] > 20
 
 
-def test_its_losses_are_those_of_the_engine_local(trained):
-    ours, its = log_of(trained / "local"), log_of(trained / "whole/work")
+@pytest.mark.parametrize(("local", "case"), [("local", "whole"), ("local-clipped", "clipped")])
+def test_its_losses_are_those_of_the_engine_local(trained, local, case):
+    ours, its = log_of(trained / local), log_of(trained / case / "work")
     assert [line["step"] for line in its] == list(range(1, 13))
     for key in ("loss", "validation_loss", "perplexity", "masked_accuracy"):
         assert [line[key] for line in its if key in line] == pytest.approx(
@@ -102,6 +107,12 @@ def test_its_metrics_are_those_of_the_engine_local(trained):
         assert its[key] == expected, key
     assert its["resolved"]["transformers"].startswith("4.55.")
     assert its["tokens_per_second"] > 0
+
+
+def test_clipping_and_the_size_of_gradients_show(trained):
+    """Else the comparisons above and below would not see them."""
+    whole, clipped = (log_of(trained / name / "work") for name in ("whole", "clipped"))
+    assert abs(whole[-1]["loss"] - clipped[-1]["loss"]) > 0.01
 
 
 def test_a_batch_in_parts_gives_the_same_training(trained):
