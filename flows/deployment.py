@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,8 +25,8 @@ logger = logging.getLogger(__name__)
 DEFINITIONS = Path(__file__).with_name("prefect.yaml")
 """The deployments. In the repository a link to the file at the root; in an installed package the file itself."""
 
-POOL = "local"
-"""The work pool that the deployments use."""
+POOL, GAUDI_POOL = "local", "gaudi"
+"""The work pools that the deployments use; nobody here works for the second one."""
 
 WORKER_SECONDS = 90.0
 """How long the worker may take until the server has heard of it."""
@@ -46,6 +47,7 @@ def up() -> str:
     url = local_server.ensure()
     local_server.use(url)
     _start_worker(url)
+    _make_gaudi_pool()
     _deploy()
     return url
 
@@ -92,6 +94,16 @@ def _is_online(worker_name: str) -> bool:
                 raise
             return False  # the worker has not made the pool yet
     return any(worker.name == worker_name for worker in workers)
+
+
+def _make_gaudi_pool() -> None:
+    """A deployment's pool has to be there; the worker makes only its own."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+
+    with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=GAUDI_POOL, type="process"))
 
 
 def _deploy() -> None:

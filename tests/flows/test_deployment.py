@@ -27,16 +27,18 @@ def test_chain_and_every_stage_are_deployed() -> None:
     root_file = Path(__file__).parents[2] / "prefect.yaml"
     assert root_file.read_bytes() == deployment.DEFINITIONS.read_bytes()
     names = [deployed["entrypoint"].rpartition(".")[2] for deployed in DEPLOYMENTS]
-    assert names == ["chain", *STAGES]
+    assert names == ["chain", *STAGES, "pretrain"]
+    assert [deployed["name"] for deployed in DEPLOYMENTS] == [*["local"] * 7, "gaudi"]
 
 
-@pytest.mark.parametrize("deployed", DEPLOYMENTS, ids=lambda deployed: deployed["entrypoint"])
+@pytest.mark.parametrize("deployed", DEPLOYMENTS, ids=lambda deployed: f"{deployed['entrypoint']}-{deployed['name']}")
 def test_deployment_is_a_module_with_fitting_parameters(deployed: dict[str, Any]) -> None:
     module, _, name = deployed["entrypoint"].rpartition(".")
     flow = getattr(importlib.import_module(module), name)
     assert flow.name == name
     flow.validate_parameters(inspect.signature(flow.fn).bind(**deployed["parameters"]).arguments)
-    assert deployed["work_pool"]["name"] == deployment.POOL
+    pool = deployment.GAUDI_POOL if deployed["name"] == "gaudi" else deployment.POOL
+    assert deployed["work_pool"]["name"] == pool
     assert deployed["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
 
 
@@ -72,6 +74,7 @@ def test_worker_runs_a_deployed_stage_and_down_leaves_nothing(server: "Server") 
     assert url == server.url
     schedules = server.ask("/deployments/name/evaluate/local")["schedules"]
     assert [(schedule["slug"], schedule["active"]) for schedule in schedules] == [("nightly-evaluation", True)]
+    assert server.ask("/deployments/name/pretrain/gaudi")["work_pool_name"] == "gaudi"
     worker = deployment.worker().state()
 
     # The worst folder to start in: the repository's root, where `tokenizers/` holds data and no library.
