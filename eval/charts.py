@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup, escape
 
 from eval.report_schema import PretrainingFacts
+from eval.results import Interval
 
-_STRIP_WIDTH, _STRIP_HEIGHT, _STRIP_MARGIN = 260, 26, 8
+_STRIP_WIDTH, _STRIP_HEIGHT, _STRIP_MARGIN = 260, 34, 8
+_STRIP_MIDDLE = 13
+_ITEMS_AT = 29  # height of the line below the points
 _CHART_WIDTH, _CHART_HEIGHT = 360, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 30, 8, 22, 32
 _RADIUS = 4.0
@@ -31,38 +34,48 @@ def nice_ticks(low: float, high: float, about: int) -> list[float]:
     return [round(number * step, 10) for number in range(first, last + 1)]
 
 
-def score_range(scores: Sequence[float], stds: Sequence[float | None]) -> tuple[float, float]:
-    """The common scale of a task's strips: all scores with a margin, at least 2 points wide, within 0 to 1."""
-    spread = max((std for std in stds if std is not None), default=0.0)
-    low, high = min(scores) - spread, max(scores) + spread
+def score_range(scores: Sequence[float], intervals: Sequence[Interval | None]) -> tuple[float, float]:
+    """The common scale of a task's strips: all scores and intervals with a margin, at least 2 points wide, within 0
+    to 1. An interval is never cut, so that what is uncertain looks uncertain."""
+    ends = [end for one in intervals if one is not None for end in (one.low, one.high)]
+    low, high = min([*scores, *ends]), max([*scores, *ends])
     missing = max(0.0, 0.02 - (high - low)) / 2
     margin = 0.04 * (high - low) + missing
     return max(0.0, low - margin), min(1.0, high + margin)
 
 
 def score_strip(
-    scores: Sequence[float], mean: float, std: float | None, scale: tuple[float, float], *, role: str, title: str
+    scores: Sequence[float],
+    mean: float,
+    seeds: Interval | None,
+    items: Interval,
+    scale: tuple[float, float],
+    *,
+    role: str,
+    title: str,
 ) -> Markup:
-    """Each seed's score as a point on the task's scale, the mean as a line, mean ± std as a band.
+    """Each seed's score as a point on the task's scale, the mean as an upright line, its two intervals as bars.
 
     Args:
         scores: fractions, one a seed.
         mean: of the scores.
-        std: sample std, or None for one run.
+        seeds: interval of the mean for other seeds, a wide bar behind the points; None for one run.
+        items: interval of the mean for other test items, a thin bar below them.
         scale: as :func:`score_range` gives it.
         role: "pretrained", "baseline" or "other": the colour and, for those who see none, the shape.
         title: what a screen reader says instead of the drawing.
     """
-    middle = _STRIP_HEIGHT / 2
-    parts = [f'<line class="rule" x1="0" x2="{_STRIP_WIDTH}" y1="{middle}" y2="{middle}"/>']
-    if std is not None:
-        left, right = _strip_x(max(mean - std, scale[0]), scale), _strip_x(min(mean + std, scale[1]), scale)
-        parts.append(
-            f'<rect class="band" x="{left:.1f}" y="5" width="{right - left:.1f}" height="{_STRIP_HEIGHT - 10}"/>'
-        )
+    parts = [f'<line class="rule" x1="0" x2="{_STRIP_WIDTH}" y1="{_STRIP_MIDDLE}" y2="{_STRIP_MIDDLE}"/>']
+    if seeds is not None:
+        left, right = _strip_x(seeds.low, scale), _strip_x(seeds.high, scale)
+        height = 2 * (_STRIP_MIDDLE - 5)
+        parts.append(f'<rect class="band" x="{left:.1f}" y="5" width="{right - left:.1f}" height="{height}"/>')
+    left, right = _strip_x(items.low, scale), _strip_x(items.high, scale)
+    ends = "".join(f"M{x:.1f} {_ITEMS_AT - 3}v6" for x in (left, right))
+    parts.append(f'<path class="items" d="M{left:.1f} {_ITEMS_AT}H{right:.1f}{ends}"/>')
     at = _strip_x(mean, scale)
-    parts.append(f'<line class="mean" x1="{at:.1f}" x2="{at:.1f}" y1="1" y2="{_STRIP_HEIGHT - 1}"/>')
-    for x, y in _spread([_strip_x(score, scale) for score in scores], middle):
+    parts.append(f'<line class="mean" x1="{at:.1f}" x2="{at:.1f}" y1="1" y2="{2 * _STRIP_MIDDLE - 1}"/>')
+    for x, y in _spread([_strip_x(score, scale) for score in scores], _STRIP_MIDDLE):
         parts.append(_point(x, y, role))
     return Markup(
         f'<svg class="strip {escape(role)}" viewBox="0 0 {_STRIP_WIDTH} {_STRIP_HEIGHT}" role="img">'

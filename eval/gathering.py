@@ -1,4 +1,4 @@
-"""Stage ``evaluate``: gathers all seed runs into ``results.json`` and ``results.csv``."""
+"""Stage ``evaluate``: gathers all seed runs into ``results.json``, ``results.csv`` and ``results.jsonl``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from eval.item_counts import read_counts
+from eval.label_scores import details_of
 from eval.published import published_tables
 from eval.results import MissingSeed, Results, SeedScore, TaskResult
 from eval.settings import EvaluationSettings, ModelName, TaskKind, TaskName
@@ -23,6 +24,11 @@ _COLUMNS = (
     "seed",
     "metric",
     "score",
+    "strict_f1",
+    "precision",
+    "recall",
+    "token_accuracy",
+    "macro_f1",
     "validation_score",
     "best_epoch",
     "epochs",
@@ -68,7 +74,8 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
     Args:
         settings: the declared models, seeds and tasks.
         inputs: every finished seed run's artifact by its key ``model/task/seed``.
-        folder: gets ``results.json`` (:class:`eval.results.Results`) and ``results.csv``, a row for each seed run.
+        folder: gets ``results.json`` (:class:`eval.results.Results`), and a row for each seed run in ``results.csv``
+            and ``results.jsonl``; the latter has the scores of each label too.
         progress: told the seed runs.
 
     Raises:
@@ -105,6 +112,8 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
         table = csv.DictWriter(file, _COLUMNS, extrasaction="ignore", lineterminator="\n")
         table.writeheader()
         table.writerows(_csv_row(key, runs, settings.missing) for key in declared)
+    lines = (json.dumps(_json_row(key, runs, settings.missing), ensure_ascii=False) for key in declared)
+    (folder / "results.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return {
         "seed_runs": len(runs),
         "missing": len(settings.missing),
@@ -130,11 +139,18 @@ def _task_result(
     if any(one["data"] != first["data"] for one in ours):
         raise StageError(f"the seed runs of {name} were not made on the same data; run them again")
     models, pairs = task_summary(name, first["metric"], measured)
+    models = tuple(
+        model.model_copy(
+            update={"details": details_of(task.kind, [one for one in ours if one["model"] == model.model])}
+        )
+        for model in models
+    )
     table = published_tables()[task.published] if task.published else None
     result = TaskResult(
         task=name,
         kind=task.kind,
         metric=first["metric"],
+        headline=first["headline"],
         data=task.title or _describe(first["data"]["source"]),
         items=first["data"]["items"],
         majority=first["majority"],
@@ -172,7 +188,17 @@ def _csv_row(key: str, runs: dict[str, dict[str, Any]], missing: Mapping[str, st
     if key in missing:
         model, task, seed = key.rsplit("/", 2)
         return {"task": task, "model": model, "seed": seed, "flags": f"missing: {missing[key]}"}
-    return {**runs[key], "flags": "; ".join(runs[key]["flags"])}
+    return {**runs[key], **runs[key]["other_scores"], "flags": "; ".join(runs[key]["flags"])}
+
+
+def _json_row(key: str, runs: dict[str, dict[str, Any]], missing: Mapping[str, str]) -> dict[str, Any]:
+    """One seed run with all its scores; one that failed has ``missing``, its failure in one line."""
+    if key in missing:
+        model, task, seed = key.rsplit("/", 2)
+        return {"task": task, "model": model, "seed": int(seed), "missing": missing[key]}
+    run = runs[key]
+    columns = {name: run[name] for name in _COLUMNS if name in run}
+    return {**columns, **run["other_scores"], "per_label": run["per_label"], "data_sha256": run["data"]["sha256"]}
 
 
 def _seed_score(run: dict[str, Any]) -> SeedScore:
@@ -194,4 +220,4 @@ def _describe(source: dict[str, Any]) -> str:
     return "own files"
 
 
-STAGE = Stage("evaluate", version=2, settings=GatheringSettings, run=run)
+STAGE = Stage("evaluate", version=3, settings=GatheringSettings, run=run)

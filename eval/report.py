@@ -84,7 +84,7 @@ def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, prog
     }
 
 
-STAGE = Stage("report", version=5, settings=ReportSettings, run=run, shows_records=True)
+STAGE = Stage("report", version=6, settings=ReportSettings, run=run, shows_records=True)
 
 
 def render(report_json: str) -> tuple[str, str]:

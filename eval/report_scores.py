@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from eval.charts import score_axis, score_range, score_strip
+from eval.report_details import detail_tables
 from eval.report_schema import Report
 from eval.report_tables import Table, duration, make_table
-from eval.report_wording import per_cent
+from eval.report_wording import mean_and_std, per_cent
 from eval.results import Interval, ModelResult, TaskResult
 
 
@@ -38,6 +39,7 @@ class TaskView:
     """One task's scores as shown: measured and published apart."""
 
     name: str
+    kind: str
     anchor: str
     data: str
     heading: str
@@ -49,17 +51,16 @@ class TaskView:
     axis: Markup
     sentence: str
     comparisons: Table | None
+    details: tuple[Table, ...]
+    """Other scores, each label's, and what was taken for what."""
+    headline: str
+    """How the score is computed; empty if an old file does not say."""
     scores: Table
     """The measured scores as a plain table, for Markdown."""
     published: Table | None
     sources: tuple[str, ...]
     """Where the published figures are from: one text a source, with its models if there are several."""
     same_data: str
-
-
-def mean_and_std(mean: float, std: float | None) -> str:
-    """ "91.97 ± 0.47" in per cent; without ± when there is no std, that is for one run."""
-    return per_cent(mean) if std is None else f"{per_cent(mean)} ± {per_cent(std)}"
 
 
 def interval_text(interval: Interval | None) -> str:
@@ -90,7 +91,7 @@ def task_view(task: TaskResult, number: int) -> TaskView:
     """The scores of one task; ``number`` counts tasks from 1, for anchors."""
     scale = score_range(
         [seed.score for model in task.models for seed in model.seeds] or [task.majority],
-        [model.std for model in task.models],
+        [interval for model in task.models for interval in (model.interval, model.item_interval)],
     )
     models = tuple(_model_view(task, model, scale) for model in task.models)
     several = any(model.std is not None for model in task.models)
@@ -104,16 +105,24 @@ def task_view(task: TaskResult, number: int) -> TaskView:
     items = ", ".join(f"{count:,} {split}" for split, count in task.items.items())
     return TaskView(
         name=task.task,
+        kind=task.kind,
         anchor=f"task-{number}",
         data=f"{task.data}. Items: {items}.",
         heading=f"{task.task}: {task.metric} on the test split",
         score_title=title,
-        drawing="each seed as a point, the mean as a line" if several else "the one seed as a point",
+        drawing=(
+            "each seed as a point, the mean as an upright line; the wide bar is the mean's interval for other seeds, "
+            "the thin one that for other test items"
+            if several
+            else "the one seed as a point, and the interval for other test items as a bar"
+        ),
         models=models,
         majority=majority,
         axis=score_axis(scale),
         sentence=" ".join(one.sentence for one in task.comparisons),
         comparisons=_comparisons(task, number),
+        details=detail_tables(task, number),
+        headline=f"The score is {task.headline}." if task.headline else "",
         scores=make_table(
             f"scores-{number}",
             f"{task.task}: {task.metric}, measured here",
@@ -157,7 +166,8 @@ def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]
         strip=score_strip(
             [seed.score for seed in model.seeds],
             model.mean,
-            model.std,
+            model.interval,
+            model.item_interval,
             scale,
             role=role,
             title=f"{model.model} on {task.task}: mean {per_cent(model.mean)}, seeds {values}",

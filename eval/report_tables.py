@@ -36,6 +36,8 @@ class Table:
     totals: tuple[tuple[str, ...], ...] = ()
     bars: tuple[float, ...] = ()
     """For HTML: a bar of this share (0 to 1) at the end of each row."""
+    shades: tuple[tuple[float, ...], ...] = ()
+    """For HTML: how much each cell of each row but its heading is coloured, 0 to 1."""
     foreign: bool = False
     """Strangers wrote some of the cells: no web address in them becomes a link."""
 
@@ -69,11 +71,14 @@ def make_table(
     rows: Sequence[tuple[str, ...]],
     totals: Sequence[tuple[str, ...]] = (),
     bars: Sequence[float] = (),
+    shades: Sequence[tuple[float, ...]] = (),
     foreign: bool = False,
 ) -> Table:
     """A :class:`Table` whose rows all fit its titles."""
     assert all(len(row) == len(titles) == len(alignment) for row in [*rows, *totals])
-    return Table(name, caption, tuple(titles), alignment, tuple(rows), tuple(totals), tuple(bars), foreign)
+    return Table(
+        name, caption, tuple(titles), alignment, tuple(rows), tuple(totals), tuple(bars), tuple(shades), foreign
+    )
 
 
 def loss_table(facts: PretrainingFacts) -> Table | None:

@@ -44,6 +44,11 @@ def per_cent(fraction: float) -> str:
     return f"{100 * fraction:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
+def mean_and_std(mean: float, std: float | None) -> str:
+    """ "91.97 ± 0.47" in per cent; without ± when there is no std, that is for one run."""
+    return per_cent(mean) if std is None else f"{per_cent(mean)} ± {per_cent(std)}"
+
+
 def find_model(task: TaskResult, name: str) -> ModelResult:
     """The result of the model of that name; a comparison only names models that were measured."""
     found = [model for model in task.models if model.model == name]

@@ -52,6 +52,41 @@ class SeedSummary(_Row):
     """t interval of the mean: what other seeds could give. None when n is 1."""
 
 
+class MeanScore(_Row):
+    """A score over all seed runs of one model; ``std`` is the sample's, None when n is 1."""
+
+    mean: float
+    std: float | None
+
+
+class LabelScore(_Row):
+    """One entity type or class: its scores over the seed runs."""
+
+    label: str
+    support: int
+    """Entities, or items, of the test split that have it."""
+    precision: MeanScore
+    recall: MeanScore
+    f1: MeanScore
+
+
+class Confusion(_Row):
+    """What was taken for what: words by IOB2 tag, or texts by class, summed over the seed runs."""
+
+    labels: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    """``counts[gold][predicted]``, in the order of ``labels``."""
+
+
+class ModelDetails(_Row):
+    """What stands behind one model's headline score on one task."""
+
+    other_scores: dict[str, MeanScore]
+    """By name: "strict_f1", "precision", "recall" and "token_accuracy", or "macro_f1"."""
+    labels: tuple[LabelScore, ...]
+    confusion: Confusion
+
+
 class ModelResult(SeedSummary):
     """All seed runs of one model on one task; degenerate ones count."""
 
@@ -62,6 +97,8 @@ class ModelResult(SeedSummary):
     """Bootstrap over test items: what other test items could give for the mean, with these very seed runs."""
     without_degenerate: SeedSummary | None = None
     """The same without degenerate runs; None if there are none, or nothing else."""
+    details: ModelDetails | None = None
+    """None in files that were written before there were any."""
 
     @property
     def declared(self) -> int:
@@ -111,6 +148,8 @@ class TaskResult(_Row):
     kind: Literal["ner", "classification"]
     metric: str
     """"entity F1" or "accuracy"."""
+    headline: str = ""
+    """How exactly that is computed."""
     data: str
     """One line that says which data set this is, such as ``"WikiANN bn (sample)"``."""
     items: dict[str, int]

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 from prefect import Task, flow
 from prefect.cache_policies import NO_CACHE
-from prefect.states import Completed, State
+from prefect.context import FlowRunContext
+from prefect.states import Cancelled, Completed, State
 
 from flows.artifacts import shown_for
 from flows.execution import Options, RunNode, run_chain
@@ -22,6 +24,9 @@ from flows.graph import Node
 from flows.reporting import Reporter, logs_to_prefect
 from flows.step_work import StageOutcome, Work
 from tasks.contract import Progress, Rows, no_progress
+
+MISSED = timedelta(hours=1)
+"""A scheduled run that begins later than this is skipped."""
 
 StageName = Literal["corpus", "tokenizer", "pack", "pretrain", "evaluate", "report"]
 
@@ -59,7 +64,7 @@ def chain(
     store: str | None = None,
     workers: int | None = None,
     verify: bool = False,
-) -> None:
+) -> State[None] | None:
     """Run the chain from text to report; stages whose results are in the store are reused.
 
     Args:
@@ -73,11 +78,31 @@ def chain(
         workers: number of threads and processes; by default all cores.
         verify: compare the hashes of all files before a result is reused, not only their sizes.
     """
-    run_reported(Options(recipe, only, from_, until, tuple(force), tuple(set_), store, workers, verify))
+    return run_reported(Options(recipe, only, from_, until, tuple(force), tuple(set_), store, workers, verify))
 
 
-def run_reported(options: Options) -> None:
-    """Run the chain inside the current flow run, each stage as a task."""
+def missed() -> State[None] | None:
+    """The state in which a scheduled run ends that is later than :data:`MISSED`; None for one that is in time.
+
+    When a host that slept wakes, its worker begins everything that was due meanwhile. The next one of the schedule
+    does the same work.
+    """
+    context = FlowRunContext.get()
+    run = context.flow_run if context else None
+    if run is None or not run.auto_scheduled or run.expected_start_time is None:
+        return None
+    late = datetime.now(UTC) - run.expected_start_time
+    if late <= MISSED:
+        return None
+    return Cancelled(
+        name="Missed", message=f"was due at {run.expected_start_time:%Y-%m-%d %H:%M} UTC; the next one runs"
+    )
+
+
+def run_reported(options: Options) -> State[None] | None:
+    """Run the chain inside the current flow run, each stage as a task; returns a state if it is not to run."""
+    if (state := missed()) is not None:
+        return state
     attempt = current_attempt.get() or Attempt()
     reporter = Reporter(Path(options.recipe).stem)
     try:
@@ -88,6 +113,7 @@ def run_reported(options: Options) -> None:
     finally:
         reporter.close()
         attempt.warnings += reporter.warnings
+    return None
 
 
 def _run_as_task(node: Node, work: Work, show: RunNode, reporter: Reporter) -> StageOutcome:

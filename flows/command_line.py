@@ -174,13 +174,57 @@ def _parser() -> argparse.ArgumentParser:
     doctor = command("doctor", commands.doctor_command, "check this machine, with a remedy for each finding")
     doctor.add_argument("--engine", choices=("gaudi",), help="also what this engine needs, for the recipe bert-gaudi")
     _add_settings(doctor)
+    for name, function, help in (
+        ("push", commands.push_command, "copy finished results to another place, such as s3://bucket/folder"),
+        ("pull", commands.pull_command, "copy finished results from another place into the store"),
+    ):
+        exchange = command(name, function, help)
+        exchange.add_argument("url", metavar="URL", help="a folder, or any address that fsspec knows")
+        exchange.add_argument("recipe", nargs="?", metavar="RECIPE", help="its results alone (default: all)")
+        _add_settings(exchange)
+    verify = command("verify", commands.verify_command, "compare the hashes of finished results with their records")
+    verify.add_argument("recipe", nargs="?", metavar="RECIPE", help="its results alone (default: all)")
+    _add_settings(verify)
+    logs = command(
+        "logs",
+        commands.logs_command,
+        "print the log of the newest attempt at a stage",
+        "Print the log of the newest attempt at a stage, or of the newest that failed. Every attempt has a log file "
+        "of its own in the store, readable without Prefect.",
+    )
+    logs.add_argument("stage", nargs="?", metavar="STAGE", help="corpus, seed-run, ... (default: any)")
+    logs.add_argument("--failed", action="store_true", help="failed, refused, interrupted and killed attempts alone")
+    logs.add_argument("--list", action="store_true", help="a line for each attempt, the newest first")
+    _add_store(logs)
     clean = command(
-        "clean", commands.clean_command, "remove what nothing refers to: the trash; with --work, unfinished work"
+        "clean",
+        commands.clean_command,
+        "remove the trash; with --work, unfinished work; with --unused-for, what was not used for long",
     )
     _add_store(clean)
     clean.add_argument("--work", action="store_true", help="also unfinished work that nobody holds")
+    clean.add_argument(
+        "--unused-for",
+        type=_days,
+        metavar="DAYS",
+        help="also results, unfinished work and logs that no run used for so long; what something newer, running or "
+        "unfinished refers to stays",
+    )
     clean.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
+    up = command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
+    up.add_argument("--file", metavar="FILE", help="your own copy of prefect.yaml (default: the one of sahajflow)")
+    up.add_argument(
+        "--pool",
+        action="append",
+        default=[],
+        metavar="POOL",
+        help="work pool that this machine serves, such as gpu or gaudi (default: cpu); can be repeated",
+    )
+    up.add_argument("--webhook", metavar="URL", help="where the server tells how runs ended, as Slack takes it")
+    up.add_argument(
+        "--notify", choices=("all", "end", "failure", "none"), help="of which runs (default with --webhook: failure)"
+    )
+    up.add_argument("--dry-run", action="store_true", help="only say what would change on the server")
     command("down", commands.down_command, "stop the local Prefect server and worker")
     return parser
 
@@ -222,6 +266,16 @@ def _add_store(parser: argparse.ArgumentParser) -> None:
 
 def _count(text: str) -> int:
     return 0 if text == "0" else _positive(text)
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = 0.0
+    if not 0 < days < 1e5:
+        raise argparse.ArgumentTypeError(f"{text}: should be a number of days above 0")
+    return days
 
 
 def _positive(text: str) -> int:

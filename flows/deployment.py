@@ -11,70 +11,143 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from flows import local_server
+from flows.automations import Level, mark_dead_runs, notify
 from flows.background import Background
-from tasks.contract import StageError
+from flows.reconcile import (
+    Difference,
+    differences,
+    operators_choices,
+    pools_of,
+    read_definitions,
+    remove_gone,
+    restore_choices,
+)
+from tasks.contract import StageError, UserError
 from tasks.store import home
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 logger = logging.getLogger(__name__)
 
 DEFINITIONS = Path(__file__).with_name("prefect.yaml")
 """The deployments. In the repository a link to the file at the root; in an installed package the file itself."""
 
-POOL, GAUDI_POOL = "local", "gaudi"
-"""The work pools that the deployments use; nobody here works for the second one."""
+POOL = "cpu"
+"""The work pool that a machine serves unless told otherwise."""
 
 WORKER_SECONDS = 90.0
 """How long the worker may take until the server has heard of it."""
 
 
-def worker() -> Background:
-    """The background process that carries out scheduled and deployed runs on this machine."""
-    return Background("worker", home() / "worker")
+def worker(pool: str = POOL) -> Background:
+    """The background process that carries out scheduled and deployed runs of a pool on this machine."""
+    return Background("worker", home() / "workers" / pool)
 
 
-def up() -> str:
-    """Make server, worker and deployments stand; returns the server's address (``…/api``).
+def up(
+    file: Path = DEFINITIONS, pools: Sequence[str] = (), webhook: str | None = None, level: Level | None = None
+) -> tuple[str, list[Difference]]:
+    """Make server, workers and deployments stand.
+
+    Args:
+        file: the deployments.
+        pools: the work pools that this machine serves; none: :data:`POOL`.
+        webhook: where the server tells how runs ended; None leaves that as it is.
+        level: of which runs; None: "failure".
+
+    Returns:
+        The server's address (``.../api``), and what was removed since the file does not have it any more.
 
     Raises:
-        UserError: a server is configured for Prefect but does not answer.
+        UserError: a server is configured for Prefect but does not answer, or the file is wrong.
         StageError: one of the parts does not start; the message names its log.
     """
+    definitions = read_definitions(file)
+    serving = checked_pools(file, definitions, pools)
     url = local_server.ensure()
     local_server.use(url)
-    _start_worker(url)
-    _make_gaudi_pool()
-    _deploy()
-    return url
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        _make_pools(client, pools_of(definitions))
+        choices = operators_choices(client)
+    for pool in serving:
+        _start_worker(url, pool)
+    _deploy(file)
+    with get_client(sync_client=True) as client:
+        restore_choices(client, choices)
+        gone = remove_gone(client, definitions)
+        mark_dead_runs(client)
+        if webhook is not None or level == "none":
+            notify(client, webhook or "", level or "failure")
+    return url, gone
+
+
+def checked_pools(file: Path, definitions: list[dict[str, Any]], pools: Sequence[str]) -> list[str]:
+    """The pools to serve. Raises UserError for one that no deployment uses."""
+    known = pools_of(definitions)
+    for pool in pools:
+        if pool not in known:
+            raise UserError(f"--pool {pool}: no deployment of {file} uses it; known are {', '.join(known)}")
+    return list(dict.fromkeys(pools)) or [POOL if POOL in known else known[0]]
+
+
+def up_differences(file: Path = DEFINITIONS) -> list[Difference] | None:
+    """What :func:`up` would change on the server; None if no server runs. Changes and starts nothing."""
+    definitions = read_definitions(file)
+    configured = local_server.configured_url()
+    url = configured[0] if configured else local_server.server().state().get("url")
+    if url is None or not local_server.answers(url):
+        return None
+    local_server.use(url)
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        return differences(client, definitions)
 
 
 def down() -> tuple[bool, bool]:
-    """Stop the local worker and the local server; says for each whether it was running."""
-    background = worker()
-    with background.alone():
-        worker_was_running = background.stop()
+    """Stop the local workers and the local server; says for each whether it was running."""
+    worker_was_running = False
+    for folder in sorted((home() / "workers").glob("*")):
+        background = worker(folder.name)
+        with background.alone():
+            worker_was_running |= background.stop()
     return worker_was_running, local_server.stop()
 
 
-def _start_worker(url: str) -> None:
-    background = worker()
+def _make_pools(client: SyncPrefectClient, names: Sequence[str]) -> None:
+    """Pools that nobody serves have to exist too, for Prefect to take the deployments that use them."""
+    from prefect.client.schemas.actions import WorkPoolCreate
+
+    standing = {pool.name for pool in client.read_work_pools(limit=200)}
+    for name in names:
+        if name not in standing:
+            client.create_work_pool(WorkPoolCreate(name=name, type="process"))
+
+
+def _start_worker(url: str, pool: str) -> None:
+    background = worker(pool)
     with background.alone():
         if background.running() and background.state().get("url") == url:
             return
         background.stop()  # one that talks to another server is of no use
-        logger.info("starting the worker; its log: %s", background.log)
+        logger.info("starting the worker of the pool %s; its log: %s", pool, background.log)
         name = f"{socket.gethostname()}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-        command = ["worker", "start", "--name", name, "--pool", POOL, "--type", "process"]  # makes a missing pool
+        command = ["worker", "start", "--name", name, "--pool", pool, "--type", "process"]
         # Runs start in folders of their own; the safe path keeps what lies there from standing in for a library.
         background.start(
             [sys.executable, "-P", "-m", "prefect", *command], os.environ | {"PYTHONSAFEPATH": "1"}, url=url
         )
         deadline = time.monotonic() + WORKER_SECONDS
-        while not _is_online(name):
+        while not _is_online(name, pool):
             if not background.running():
                 raise StageError(f"the worker ended while it started: see {background.log}")
             if time.monotonic() > deadline:
@@ -82,35 +155,19 @@ def _start_worker(url: str) -> None:
             time.sleep(0.5)
 
 
-def _is_online(worker_name: str) -> bool:
+def _is_online(worker_name: str, pool: str) -> bool:
     from prefect.client.orchestration import get_client
-    from prefect.exceptions import PrefectHTTPStatusError
 
     with get_client(sync_client=True) as client:
-        try:
-            workers = client.read_workers_for_work_pool(POOL)
-        except PrefectHTTPStatusError as error:
-            if error.response.status_code != 404:
-                raise
-            return False  # the worker has not made the pool yet
+        workers = client.read_workers_for_work_pool(pool)
     return any(worker.name == worker_name for worker in workers)
 
 
-def _make_gaudi_pool() -> None:
-    """A deployment's pool has to be there; the worker makes only its own."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists
-
-    with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
-        client.create_work_pool(WorkPoolCreate(name=GAUDI_POOL, type="process"))
-
-
-def _deploy() -> None:
-    log = worker().folder / "deploy.log"
+def _deploy(file: Path) -> None:
+    log = home() / "deploy.log"
     with log.open("wb") as output:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", DEFINITIONS],
+            [sys.executable, "-P", "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", file],
             cwd=log.parent,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -118,4 +175,4 @@ def _deploy() -> None:
             check=False,
         )
     if done.returncode != 0:
-        raise StageError(f"the deployments of {DEFINITIONS} were not taken: see {log}")
+        raise StageError(f"the deployments of {file} were not taken: see {log}")

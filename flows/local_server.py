@@ -40,6 +40,14 @@ NO_TELEMETRY = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"
 """Environment that keeps Prefect, server and client, from reporting its use to its makers."""
 
 
+RETENTION = {
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(180 * 86_400),
+}
+"""The local server forgets flow runs, with their logs and tables, half a year after they ended; left alone, its
+database grows without bound (Prefect issue 16054). Results are in the store, and not touched by this."""
+
+
 def server() -> Background:
     """The background process that is this machine's server."""
     return Background("server", home() / "server")
@@ -216,4 +224,4 @@ def _free_port(previous_url: str | None) -> int:
 def _server_environment(folder: Path) -> dict[str, str]:
     # Nothing of the user's Prefect settings: the server has its own home and, below it, its own SQLite database.
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
-    return inherited | NO_TELEMETRY | {"PREFECT_HOME": str(folder)}
+    return inherited | NO_TELEMETRY | RETENTION | {"PREFECT_HOME": str(folder)}

@@ -6,12 +6,13 @@ What the stage reads must be in the store already.
 from __future__ import annotations
 
 from prefect import Flow, flow
+from prefect.states import State
 
 from flows.chain import StageName, run_reported
 from flows.execution import Options
 
 
-def _flow_of(stage: StageName) -> Flow[..., None]:
+def _flow_of(stage: StageName) -> Flow[..., State[None] | None]:
     def run_stage(
         recipe: str,
         force: bool = False,
@@ -19,7 +20,7 @@ def _flow_of(stage: StageName) -> Flow[..., None]:
         store: str | None = None,
         workers: int | None = None,
         verify: bool = False,
-    ) -> None:
+    ) -> State[None] | None:
         """Run one stage; the results of the stages before it are taken from the store.
 
         Args:
@@ -31,7 +32,7 @@ def _flow_of(stage: StageName) -> Flow[..., None]:
             verify: compare the hashes of all files before a result is reused, not only their sizes.
         """
         forced = (stage,) if force else ()
-        run_reported(Options(recipe, stage, None, None, forced, tuple(set_), store, workers, verify))
+        return run_reported(Options(recipe, stage, None, None, forced, tuple(set_), store, workers, verify))
 
     return flow(name=stage, description=f"Run the stage {stage!r} of a recipe.")(run_stage)
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from flows.attempts import logged
 from flows.plan import Step, counted
+from flows.retention import note_use
 from tasks import locks
 from tasks.contract import Progress, StageError, UserError
 from tasks.identity import fingerprint_of, identity_of
@@ -65,11 +67,13 @@ def work_of(step: Step, outcomes: Mapping[str, StageOutcome], store: Store, *, v
         record = None if step.forced else _standing(store, building, verify=verify, repair=False)
         action: Literal["ran", "reused"] = "reused"
         if record is None:
-            with locks.held(store.lock(node.stage.name, building.fingerprint), _say_who(node.name)):
+            facts = {"inputs": [source.path for source in building.inputs.values()]}
+            with locks.held(store.lock(node.stage.name, building.fingerprint), _say_who(node.name), facts):
                 record = None if step.forced else _standing(store, building, verify=verify, repair=True)
                 if record is None:
                     record = _build(step, building, store, progress)
                     action = "ran"
+        note_use(store, path)
         return StageOutcome(node.name, action, path, record, round(time.time() - started, 3))
 
     return work
@@ -92,6 +96,12 @@ def _build(step: Step, building: Building, store: Store, progress: Progress) -> 
     stage, fingerprint = building.stage, building.fingerprint
     if store.finished_work(building) and (not step.forced or store.artifact(stage.name, fingerprint).exists()):
         return store.publish(building, replace=step.forced)
+    with logged(store, stage.name, fingerprint, step.node.name):
+        return _attempt(step, building, store, progress, started)
+
+
+def _attempt(step: Step, building: Building, store: Store, progress: Progress, started: float) -> Record:
+    stage, fingerprint = building.stage, building.fingerprint
     fresh = not store.work(stage.name, fingerprint).exists()
     _check_sources(step, building, store)
     work = store.open_work(building, again=step.forced)

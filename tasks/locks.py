@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,17 @@ def holder_of(lock: Path) -> dict[str, Any] | None:
 
 
 @contextmanager
-def held(lock: Path, waiting: Callable[[dict[str, Any]], None] | None = None) -> Iterator[int]:
+def held(
+    lock: Path,
+    waiting: Callable[[dict[str, Any]], None] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Iterator[int]:
     """Hold the lock for the body of the ``with``; wait as long as somebody else has it.
 
     Args:
         lock: the lock file; it is created and never deleted, since deleting one that others wait for splits them.
         waiting: called once, with what the holder says of itself, if there is something to wait for.
+        facts: what else to say beside the lock, as JSON; it stays there after the lock is released.
 
     Yields:
         The descriptor, to be passed on to child processes that write on the holder's behalf.
@@ -61,10 +66,15 @@ def held(lock: Path, waiting: Callable[[dict[str, Any]], None] | None = None) ->
                     waiting(_told_holder(lock))
                     told = True
                 time.sleep(POLL_SECONDS)
-        _tell(lock, {"host": socket.gethostname(), "pid": os.getpid(), "started": time.time()})
+        _tell(lock, {"host": socket.gethostname(), "pid": os.getpid(), "started": time.time(), **(facts or {})})
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def last_note(lock: Path) -> dict[str, Any]:
+    """What the present or the last holder says, or said, of itself; empty if nobody has."""
+    return _told_holder(lock) if _note(lock).exists() else {}
 
 
 def _note(lock: Path) -> Path:

@@ -15,17 +15,20 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from eval.label_scores import details_of
 from eval.report import ReportSettings, run
 from eval.results import (
     Comparison,
     Interval,
     MissingSeed,
+    ModelDetails,
     ModelResult,
     PublishedScore,
     Results,
     SeedScore,
     TaskResult,
 )
+from eval.scoring import HEADLINES, score_classification, score_ner
 from eval.summary import summarise
 from eval.uncertainty import welch_p
 from tasks.contract import no_progress
@@ -75,6 +78,7 @@ def task_result(
                 missing=tuple(missing.get(model, ())),
                 item_interval=Interval(low=min(values) - 0.02, high=max(values) + 0.02),
                 without_degenerate=summarise(sound) if len(sound) < len(values) else None,
+                details=some_details(kind),
             )
         )
     comparisons = ()
@@ -101,6 +105,7 @@ def task_result(
         )
     facts: dict[str, Any] = {
         "metric": "entity F1" if kind == "ner" else "accuracy",
+        "headline": HEADLINES[kind],
         "data": f"{task} (sample)",
         "items": {"train": 10000, "validation": 1000, "test": 1000},
         "majority": 0.0 if kind == "ner" else 0.1721,
@@ -118,6 +123,18 @@ def task_result(
         "warnings": ("30 of 1,000 test items (3.0%) are in the training split too",),
     }
     return TaskResult(task=task, kind=kind, models=tuple(models), comparisons=comparisons, **{**facts, **more})
+
+
+def some_details(kind: str) -> ModelDetails:
+    """Details as two seed runs would give them, of a few items."""
+    if kind == "ner":
+        gold = [["B-PER", "I-PER", "O"], ["B-LOC", "O", "O"]]
+        said = [gold, [["B-PER", "O", "O"], ["B-LOC", "O", "B-ORG"]]]
+        return details_of("ner", [{"scores": score_ner(gold, one)} for one in said])
+    labels = ("রাজ্য", "খেলা", "national")
+    texts = ["রাজ্য", "রাজ্য", "খেলা", "national"]
+    found = [texts, ["রাজ্য", "খেলা", "খেলা", "খেলা"]]
+    return details_of("classification", [{"scores": score_classification(texts, one, labels)} for one in found])
 
 
 def both_tasks() -> Results:

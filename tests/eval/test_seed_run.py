@@ -236,6 +236,14 @@ def test_gathering(runs, evaluation, tmp_path):
     with (tmp_path / "results.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 8
+    details = ncc.models[0].details
+    assert details is not None
+    assert [one.label for one in details.labels] == ["LOC", "PER"]
+    assert [row["macro_f1"] != "" for row in rows] == [False] * 4 + [True] * 4
+    with (tmp_path / "results.jsonl").open(encoding="utf-8") as file:
+        found = [json.loads(line) for line in file]
+    assert [one["score"] for one in found] == [float(row["score"]) for row in rows]
+    assert found[0]["per_label"] == runs["pretrained/ner/1"][1]["per_label"]
     assert {(row["task"], row["model"], row["seed"]): float(row["score"]) for row in rows} == {
         (metrics["task"], metrics["model"], str(metrics["seed"])): metrics["score"] for _, metrics in runs.values()
     }
@@ -273,6 +281,9 @@ def test_a_run_that_failed_is_missing_and_named(runs, evaluation, tmp_path):
         (row,) = (row for row in csv.DictReader(file) if row["flags"])
     assert (row["model"], row["task"], row["seed"], row["score"]) == ("random", "ner", "2", "")
     assert row["flags"] == "missing: OutOfMemoryError: 3 GiB"
+    lines_of = (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    missing = {"task": "ner", "model": "random", "seed": 2, "missing": "OutOfMemoryError: 3 GiB"}
+    assert json.loads(lines_of[3]) == missing
     all_failed = settings.model_copy(update={"missing": {**failed, "random/ner/1": "crashed"}})
     del inputs["random/ner/1"]
     with pytest.raises(StageError, match="ner: all seed runs of random failed, seed 1 with: crashed"):

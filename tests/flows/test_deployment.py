@@ -1,18 +1,24 @@
 import importlib
 import inspect
+import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import zoneinfo
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from prefect.client.schemas.schedules import CronSchedule
 
-from flows import deployment
+from flows import automations, deployment, local_server
 from flows.graph import STAGES
+from flows.reconcile import name_of, read_definitions
+from tasks.contract import UserError
 from tasks.record import read_record
 
 if TYPE_CHECKING:
@@ -26,26 +32,29 @@ FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 def test_chain_and_every_stage_are_deployed() -> None:
     root_file = Path(__file__).parents[2] / "prefect.yaml"
     assert root_file.read_bytes() == deployment.DEFINITIONS.read_bytes()
-    names = [deployed["entrypoint"].rpartition(".")[2] for deployed in DEPLOYMENTS]
-    assert names == ["chain", *STAGES, "pretrain"]
-    assert [deployed["name"] for deployed in DEPLOYMENTS] == [*["local"] * 7, "gaudi"]
+    names = [name_of(deployed) for deployed in DEPLOYMENTS]
+    assert [name for name in names if name.endswith("/local")] == [f"{name}/local" for name in ("chain", *STAGES)]
+    assert {"pretrain/gpu", "pretrain/gaudi"} < set(names)
 
 
-@pytest.mark.parametrize("deployed", DEPLOYMENTS, ids=lambda deployed: f"{deployed['entrypoint']}-{deployed['name']}")
+@pytest.mark.parametrize("deployed", DEPLOYMENTS, ids=name_of)
 def test_deployment_is_a_module_with_fitting_parameters(deployed: dict[str, Any]) -> None:
     module, _, name = deployed["entrypoint"].rpartition(".")
     flow = getattr(importlib.import_module(module), name)
     assert flow.name == name
     flow.validate_parameters(inspect.signature(flow.fn).bind(**deployed["parameters"]).arguments)
-    pool = deployment.GAUDI_POOL if deployed["name"] == "gaudi" else deployment.POOL
+    pool = {"gpu": "gpu", "gaudi": "gaudi"}.get(deployed["name"], deployment.POOL)
     assert deployed["work_pool"]["name"] == pool
+    for schedule in deployed.get("schedules", []):
+        given = {**deployed["parameters"], **schedule.get("parameters", {})}
+        flow.validate_parameters(inspect.signature(flow.fn).bind(**given).arguments)
     assert deployed["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
 
 
 def test_schedules_have_slug_and_time_zone() -> None:
-    from prefect.client.schemas.schedules import CronSchedule
-
-    assert [schedule["slug"] for schedule in SCHEDULES] == ["nightly-evaluation"]
+    slugs = [schedule["slug"] for schedule in SCHEDULES]
+    assert slugs == ["weekly-chain", "monthly-tokenizer-check", "nightly-evaluation"]
+    assert [schedule["slug"] for schedule in SCHEDULES if schedule.get("active", True)] == ["nightly-evaluation"]
     for schedule in SCHEDULES:
         CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
         assert schedule["timezone"] in zoneinfo.available_timezones()
@@ -70,11 +79,10 @@ def wait_for(server: "Server", run: dict[str, Any], states: tuple[str, ...]) -> 
 
 
 def test_worker_runs_a_deployed_stage_and_down_leaves_nothing(server: "Server") -> None:
-    url = deployment.up()
-    assert url == server.url
+    url, gone = deployment.up()
+    assert (url, gone) == (server.url, [])
     schedules = server.ask("/deployments/name/evaluate/local")["schedules"]
     assert [(schedule["slug"], schedule["active"]) for schedule in schedules] == [("nightly-evaluation", True)]
-    assert server.ask("/deployments/name/pretrain/gaudi")["work_pool_name"] == "gaudi"
     worker = deployment.worker().state()
 
     # The worst folder to start in: the repository's root, where `tokenizers/` holds data and no library.
@@ -99,6 +107,106 @@ def test_worker_runs_a_deployed_stage_and_down_leaves_nothing(server: "Server") 
         assert deployment.worker().stop()
     left = [line for line in server.processes() if "prefect server" not in line]
     assert left == []
+
+
+def test_what_the_file_has_no_more_is_removed_and_what_the_operator_switched_off_stays_off(
+    server: "Server", tmp_path: Path
+) -> None:
+    from prefect.client.orchestration import get_client
+
+    deployment.up()
+    assert deployment.up_differences() == []
+    with get_client(sync_client=True) as client:
+        standing = client.read_deployment_by_name("evaluate/local")
+        (nightly,) = standing.schedules
+        client.update_deployment_schedule(standing.id, nightly.id, active=False)
+        client.create_deployment_schedules(standing.id, [(CronSchedule(cron="0 5 * * *"), True)])
+    content = yaml.safe_load(deployment.DEFINITIONS.read_text())
+    kept = [one for one in content["deployments"] if name_of(one) not in ("pretrain/gpu", "chain/local")]
+    chain = next(one for one in content["deployments"] if name_of(one) == "chain/local")
+    chain["schedules"] = []
+    chain["parameters"] = {"recipe": "my-language"}
+    file = tmp_path / "prefect.yaml"
+    file.write_text(yaml.safe_dump({**content, "deployments": [chain, *kept]}))
+    expected = {
+        "- deployment pretrain/gpu",
+        "- schedule weekly-chain of chain/local",
+        "~ parameters of chain/local: {'recipe': 'demo'} -> {'recipe': 'my-language'}",
+    }
+    assert {str(difference) for difference in deployment.up_differences(file) or []} == expected
+    _, gone = deployment.up(file)
+    assert {str(difference) for difference in gone} == {one for one in expected if one.startswith("-")}
+    assert deployment.up_differences(file) == []
+    schedules = server.ask("/deployments/name/evaluate/local")["schedules"]
+    assert {(one["slug"], one["schedule"]["cron"], one["active"]) for one in schedules} == {
+        ("nightly-evaluation", "0 2 * * *", False),
+        (None, "0 5 * * *", True),
+    }
+    assert server.ask("/deployments/name/chain/local")["schedules"] == []
+    names = {automation["name"] for automation in server.ask("/automations/filter", {})}
+    assert automations.CRASH in names
+
+
+def test_a_webhook_is_told_how_runs_ended(server: "Server") -> None:
+    from prefect.client.orchestration import get_client
+
+    told: list[dict[str, Any]] = []
+
+    class Webhook(BaseHTTPRequestHandler):
+        def log_message(self, *said: object) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Webhook) as webhook:
+        threading.Thread(target=webhook.serve_forever, daemon=True).start()
+        local_server.use(server.url)
+        with get_client(sync_client=True) as client:
+            automations.notify(client, f"http://127.0.0.1:{webhook.server_port}/", "end")
+        deployment.up()
+        run = run_deployed(server, "pack", {"recipe": "no-such-recipe", "store": str(server.home / "told")})
+        assert wait_for(server, run, FINAL)["state"]["type"] == "FAILED"
+        deadline = time.monotonic() + 60
+        while not told and time.monotonic() < deadline:
+            time.sleep(0.3)
+        with get_client(sync_client=True) as client:
+            automations.notify(client, "", "none")
+        webhook.shutdown()
+    assert told
+    assert told[0]["text"].startswith("sahajflow: pack Failed: ")
+    assert "no-such-recipe" in told[0]["text"]
+    assert automations.NOTIFY not in {one["name"] for one in server.ask("/automations/filter", {})}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"deployments": []}, "has no deployments"),
+        ({"deployments": [{"name": "local"}]}, r"deployments\.0: should have a name and an entrypoint"),
+        ({"deployments": [{"name": "local", "entrypoint": "flows.chain.chain"}]}, "should have the tag sahajflow"),
+        (
+            {
+                "deployments": [
+                    {
+                        "name": "local",
+                        "entrypoint": "flows.chain.chain",
+                        "tags": ["sahajflow"],
+                        "schedules": [{"cron": "0 2 * * *"}],
+                    }
+                ]
+            },
+            "each schedule should have a slug of its own",
+        ),
+    ],
+)
+def test_files_that_up_could_not_answer_for_are_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+    file = tmp_path / "prefect.yaml"
+    file.write_text(yaml.safe_dump(change))
+    with pytest.raises(UserError, match=problem):
+        read_definitions(file)
 
 
 @pytest.mark.parametrize("folder", [Path(__file__).parents[2], Path("/")])

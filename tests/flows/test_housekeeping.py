@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.housekeeping import clean, status, usable_store
-from tasks import locks
-from tasks.contract import UserError
+from flows.attempts import logged
+from flows.housekeeping import status, usable_store
+from tasks.contract import StageError
 from tasks.store import Store
 
 
@@ -22,48 +22,6 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_clean_removes_the_trash_and_keeps_work(store: Store) -> None:
-    assert clean(str(store.root), work=False, dry_run=True) == ["would remove trash/corpus-old  1.0 MB"]
-    assert (store.root / "trash/corpus-old").exists()
-    assert clean(str(store.root), work=False, dry_run=False) == ["removed trash/corpus-old  1.0 MB"]
-    assert list((store.root / "trash").iterdir()) == []
-    assert (store.root / "work/corpus/abc/scratch/part").exists()
-
-
-def test_clean_of_work_leaves_what_somebody_holds(store: Store) -> None:
-    (store.root / "work/pack/def").mkdir(parents=True)
-    with locks.held(store.lock("corpus", "abc")):
-        for dry_run in (True, False):
-            lines = clean(str(store.root), work=True, dry_run=dry_run)
-            assert [line for line in lines if "corpus/abc" in line] == []
-            assert [line for line in lines if "pack/def" in line] != []
-        assert (store.root / "work/corpus/abc/scratch/part").exists()
-        assert not (store.root / "work/pack/def").exists()
-    assert clean(str(store.root), work=True, dry_run=False) == ["removed work/corpus/abc  0.0 MB"]
-
-
-def test_clean_holds_the_lock_while_it_removes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    holders = []
-    monkeypatch.setattr(
-        "flows.housekeeping.durable.remove", lambda path: holders.append(locks.holder_of(store.lock("corpus", "abc")))
-    )
-    clean(str(store.root), work=True, dry_run=False)
-    trash, work = holders
-    assert trash is None
-    assert work is not None
-    assert work["pid"] == os.getpid()
-
-
-def test_clean_deletes_nothing_in_a_folder_that_is_no_store(tmp_path: Path) -> None:
-    for name in ("trash/mine.txt", "work/mine/notes.txt"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text("foreign")
-    with pytest.raises(UserError, match="is not empty and no store"):
-        clean(str(tmp_path), work=True, dry_run=False)
-    assert (tmp_path / "trash/mine.txt").exists()
-    assert (tmp_path / "work/mine/notes.txt").exists()
-
-
 def test_status_counts_from_the_newest_change_in_the_tree(store: Store) -> None:
     work = store.root / "work/corpus/abc"
     long_ago, lately = time.time() - 7200, time.time() - 600
@@ -71,6 +29,13 @@ def test_status_counts_from_the_newest_change_in_the_tree(store: Store) -> None:
     for folder in (work / "scratch", work):
         os.utime(folder, (long_ago, long_ago))
     assert "resumable  corpus-abc  untouched for 10 min" in status(str(store.root))
+
+
+def test_status_says_how_the_last_attempt_ended(store: Store) -> None:
+    with pytest.raises(StageError), logged(store, "corpus", "abc", "corpus"):
+        raise StageError("the source is gone; bring it back")
+    (line,) = (line for line in status(str(store.root)) if line.startswith("resumable"))
+    assert line.endswith("  failed: the source is gone; bring it back")
 
 
 def test_new_and_empty_folders_may_become_stores(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from eval.gathering import STAGE as EVALUATE
 from eval.gathering import GatheringSettings
+from eval.scoring import score_classification
 from eval.seed_run import STAGE as SEED_RUN
 from flows.execution import carry_out, one_line
 from flows.graph import Node
@@ -67,9 +68,11 @@ class Evaluation:
         right = 8 - settings.seed if settings.model == "pretrained" else 4
         rows = [{"gold": "a", "predicted": "a" if number < right else "b"} for number in range(10)]
         (folder / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found = score_classification(*[[row[key] for row in rows] for key in ("gold", "predicted")], ("a", "b"))
         scores = {"seed": settings.seed, "score": right / 10, "validation_score": 0.5, "best_epoch": 1, "flags": []}
-        data = {"source": {"kind": "files"}, "items": {"test": 10}}
-        more = {"metric": "accuracy", "majority": 0.5, "data": data, "warnings": []}
+        scores |= {"scores": found, "per_label": found["per_label"], "other_scores": {"macro_f1": found["macro_f1"]}}
+        data = {"source": {"kind": "files"}, "items": {"test": 10}, "sha256": "0" * 64}
+        more = {"metric": "accuracy", "headline": "accuracy", "majority": 0.5, "data": data, "warnings": []}
         more |= {"model": settings.model, "task": "ncc"}
         (folder / "scores.json").write_text(json.dumps(scores | more))
         return {}

@@ -25,6 +25,9 @@ ALBERT = (
     "pretraining.probe={task: ner, every: 20, train_items: 40, epochs: 1}",
 )
 
+SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "PREFECT_API_KEY", "AWS_SECRET_ACCESS_KEY")
+PLANTED = "planted-0123456789"
+
 
 @pytest.fixture(scope="module", params=["bert", "albert"])
 def chain(
@@ -32,9 +35,12 @@ def chain(
 ) -> tuple[str, Mapping[str, StageOutcome]]:
     store = tmp_path_factory.mktemp(request.param) / "store"
     changes = (*SETTINGS, *(ALBERT if request.param == "albert" else ()))
-    outcomes = run_chain(
-        Options("demo", set_=changes, store=str(store), workers=1), lambda node, work: work(no_progress)
-    )
+    with pytest.MonkeyPatch.context() as environment:
+        for name in SECRETS:
+            environment.setenv(name, PLANTED)
+        outcomes = run_chain(
+            Options("demo", set_=changes, store=str(store), workers=1), lambda node, work: work(no_progress)
+        )
     return request.param, {outcome.name: outcome for outcome in outcomes}
 
 
@@ -110,3 +116,10 @@ def test_records_say_what_auto_became(chain) -> None:
     assert record.resolved["precision"] in {"fp32", "bf16"}
     assert set(record.inputs) == {"checkpoint"}
     assert record.environment["packages"]["transformers"]
+
+
+def test_no_secret_of_the_environment_is_in_the_store(chain) -> None:
+    store = chain[1]["corpus"].path.parents[2]
+    files = [path for path in store.rglob("*") if path.is_file()]
+    assert len([path for path in files if path.suffix == ".log"]) == len(chain[1])
+    assert [path for path in files if PLANTED.encode() in path.read_bytes()] == []

@@ -157,7 +157,7 @@ def _hpus(wanted: int) -> Check:
             "fail",
             "no HPU found (no device in /dev/accel)",
             "On a Gaudi host with this store: sahajflow run RECIPE --only pretrain, or a worker of the pool gaudi "
-            "(docs/gaudi.md); --set pretraining.engine=local trains on this machine",
+            "(sahajflow up --pool gaudi; docs/gaudi.md); --set pretraining.engine=local trains on this machine",
         )
     if found < wanted:
         return Check("HPUs", "fail", f"{found} HPUs, {wanted} wanted", f"--set pretraining.gaudi.devices={found}")

@@ -1,0 +1,164 @@
+"""One log file for each attempt at a stage, readable without Prefect.
+
+    <store>/logs/<stage>/<fingerprint, 16 digits>/<start>-<process>.log
+
+It lies beside the work and not in it: it outlives an attempt that was refused, begun anew or published, and what is
+published holds no host's name or path from it. The first line says who began what; the last one how it ended, and
+where that is lacking the attempt was killed, or goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from tasks import locks
+from tasks.contract import StageError, UserError
+from tasks.store import Store
+
+STAGE_LOGGERS = ("sahajflow", "tasks", "eval", "flows")
+"""What stages and their surroundings log to."""
+
+State = Literal["running", "published", "failed", "refused", "interrupted", "killed"]
+
+_END = re.compile(r"\S+ end (published|failed|refused|interrupted)(?:: (.*))?")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|AUTH_STRING", re.IGNORECASE)
+_SHORTEST_SECRET = 6
+_running: set[int] = set()
+"""Threads that attempt a stage right now."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt as its log tells it."""
+
+    stage: str
+    fingerprint: str
+    """16 digits."""
+    started: datetime
+    state: State
+    reason: str
+    """Why it failed, in one line; empty otherwise."""
+    path: Path
+
+
+def without_secrets(text: str) -> str:
+    """The text with the value of every environment variable that is named like a secret replaced by its name."""
+    for name, value in os.environ.items():
+        if len(value) >= _SHORTEST_SECRET and _SECRET.search(name):
+            text = text.replace(value, f"[{name}]")
+    return text
+
+
+@contextmanager
+def logged(store: Store, stage: str, fingerprint: str, title: str) -> Iterator[None]:
+    """Write the log of one attempt while the body of the ``with`` makes it; what it raises is raised on."""
+    log = _open(store.root / "logs" / stage / fingerprint[:16])
+    loggers = [logging.getLogger(name) for name in STAGE_LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(log)
+        logger.setLevel(logger.level or logging.INFO)
+    _running.add(threading.get_ident())
+    log.say(f"start {title} by process {os.getpid()} on {socket.gethostname()}")
+    try:
+        yield
+    except UserError as error:
+        log.say(f"end refused: {_one_line(error)}")
+        raise
+    except Exception as error:
+        if not isinstance(error, StageError):
+            log.say("".join(traceback.format_exception(error)).rstrip())
+        log.say(f"end failed: {_one_line(error)}")
+        raise
+    except BaseException:
+        log.say("end interrupted")
+        raise
+    else:
+        log.say("end published")
+    finally:
+        _running.discard(threading.get_ident())
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(log)
+            logger.setLevel(level)
+        log.close()
+
+
+def _open(folder: Path) -> _Log:
+    """The log of an attempt that begins now. Where none can be written, on a full disk, the stage goes on without."""
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z-{os.getpid()}.log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _Log(folder / name)
+    except OSError:
+        return _Log(Path(os.devnull))
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, UserError | StageError) else f"{type(error).__name__}: {text}"
+
+
+class _Log(logging.FileHandler):
+    """Writes what the attempt's own thread logs, and threads that belong to no other attempt."""
+
+    def __init__(self, path: Path):
+        super().__init__(path, encoding="utf-8", errors="backslashreplace")
+        self._thread = threading.get_ident()
+        formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+        formatter.converter = time.gmtime
+        self.setFormatter(formatter)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.thread == self._thread or record.thread not in _running
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A log that cannot be written, on a full disk, ends no stage."""
+
+    def say(self, text: str) -> None:
+        """A line of the attempt itself."""
+        assert self.stream is not None  # open until the attempt has ended
+        try:
+            self.stream.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {without_secrets(text)}\n")
+            self.flush()
+        except (OSError, ValueError):
+            pass
+
+
+def attempts(store: Store, stage: str | None = None) -> list[Attempt]:
+    """All attempts that have a log, or those at one stage; the newest first."""
+    found = [_read(store, path) for path in (store.root / "logs").glob(f"{stage or '*'}/*/*.log")]
+    return sorted((one for one in found if one is not None), key=lambda one: one.path.name, reverse=True)
+
+
+def _read(store: Store, path: Path) -> Attempt | None:
+    stage, fingerprint = path.parts[-3:-1]
+    try:
+        started = datetime.strptime(path.name.partition("Z-")[0], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
+        pid = int(path.stem.partition("Z-")[2])
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 4096))
+            last = file.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
+    except (OSError, ValueError):
+        return None  # removed meanwhile, or none of ours
+    state: State
+    if end := _END.fullmatch(last):
+        state, reason = end.group(1), end.group(2) or ""  # type: ignore[assignment]
+    else:
+        holder = locks.holder_of(store.lock(stage, fingerprint))
+        state, reason = ("running" if holder is not None and holder["pid"] == pid else "killed"), ""
+    return Attempt(stage, fingerprint, started, state, reason, path)

@@ -1,0 +1,103 @@
+"""The log of each attempt at a stage, and how an attempt is told to have ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from flows.attempts import attempts, logged, without_secrets
+from tasks import locks
+from tasks.contract import StageError, UserError
+from tasks.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_a_log_tells_what_the_stage_said_and_how_it_ended(store: Store) -> None:
+    log = logging.getLogger("tasks.corpus")
+    with logged(store, "corpus", "a" * 64, "corpus"):
+        log.info("read %d documents", 7)
+    with pytest.raises(StageError), logged(store, "pack", "b" * 64, "pack"):
+        raise StageError("no block is full; lower sequence_length")
+    with pytest.raises(ZeroDivisionError), logged(store, "pack", "b" * 64, "pack"):
+        _ = 1 / 0
+    with pytest.raises(UserError), logged(store, "corpus", "c" * 64, "corpus"):
+        raise UserError("my.txt: is missing")
+    with pytest.raises(KeyboardInterrupt), logged(store, "corpus", "d" * 64, "corpus"):
+        raise KeyboardInterrupt
+    log.info("after the end")
+    found = attempts(store)
+    assert [(one.stage, one.fingerprint[0], one.state, one.reason) for one in found] == [
+        ("corpus", "d", "interrupted", ""),
+        ("corpus", "c", "refused", "my.txt: is missing"),
+        ("pack", "b", "failed", "ZeroDivisionError: division by zero"),
+        ("pack", "b", "failed", "no block is full; lower sequence_length"),
+        ("corpus", "a", "published", ""),
+    ]
+    assert [one.stage for one in attempts(store, "pack")] == ["pack", "pack"]
+    text = found[-1].path.read_text(encoding="utf-8")
+    assert f"start corpus by process {os.getpid()}" in text.splitlines()[0]
+    assert "INFO tasks.corpus: read 7 documents" in text
+    assert "after the end" not in text
+    assert "Traceback" in found[2].path.read_text(encoding="utf-8")
+
+
+def test_an_attempt_without_an_end_runs_if_its_process_holds_the_lock_and_was_killed_else(store: Store) -> None:
+    folder = store.root / "logs" / "corpus" / ("a" * 16)
+    folder.mkdir(parents=True)
+    (folder / f"20260101T000000.000000Z-{os.getpid()}.log").write_text("2026-01-01T00:00:00Z start corpus\n")
+    assert attempts(store)[0].state == "killed"
+    with locks.held(store.lock("corpus", "a" * 16)):
+        assert attempts(store)[0].state == "running"
+
+
+def test_two_attempts_at_once_do_not_mix(store: Store) -> None:
+    together = threading.Barrier(2, timeout=10)
+
+    def attempt(name: str) -> None:
+        with logged(store, "seed-run", name * 16, name):
+            together.wait()
+            logging.getLogger("eval").info("said by %s", name)
+            together.wait()
+
+    threads = [threading.Thread(target=attempt, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    for one in attempts(store):
+        text = one.path.read_text(encoding="utf-8")
+        assert [name for name in "ab" if f"said by {name}" in text] == [one.fingerprint[0]]
+
+
+def test_no_secret_of_the_environment_is_logged(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_planted0123")
+
+    def ask() -> None:
+        logging.getLogger("tasks").warning("asked with hf_planted0123")
+        raise StageError("hf_planted0123 was refused")
+
+    with pytest.raises(StageError), logged(store, "corpus", "a" * 64, "corpus"):
+        ask()
+    text = attempts(store)[0].path.read_text(encoding="utf-8")
+    assert "hf_planted" not in text
+    assert "asked with [HF_TOKEN]" in text
+    assert attempts(store)[0].reason == "[HF_TOKEN] was refused"
+    assert without_secrets("hf_planted0123") == "[HF_TOKEN]"
+
+
+def test_a_log_that_cannot_be_written_ends_no_stage(store: Store) -> None:
+    store.root.mkdir()
+    (store.root / "logs").touch()  # a file where the folder should be
+    done = []
+    with logged(store, "corpus", "a" * 64, "corpus"):
+        logging.getLogger("tasks").warning("nobody hears")
+        done.append(True)
+    assert done == [True]
