@@ -14,12 +14,15 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from tasks import durable
 from tasks.contract import LOGS, SCRATCH, Progress, StageError, UserError
@@ -81,9 +84,27 @@ def pretrain(
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The last finished checkpoint of a stage's work folder; None without one."""
-    names = [name for name in Parts(folder).finished() if name.startswith(PREFIX)]
-    return folder / SCRATCH / "checkpoints" / max(names, key=step_of) if names else None
+    """The last finished checkpoint of a stage's work folder that can be read; None without one.
+
+    Raises:
+        StageError: there are some and none can be read. They are kept: a lack of memory looks the same.
+    """
+    names = sorted((name for name in Parts(folder).finished() if name.startswith(PREFIX)), key=step_of)
+    for name in reversed(names):
+        checkpoint = folder / SCRATCH / "checkpoints" / name
+        try:
+            torch.load(checkpoint / "optimizer.pt", map_location="cpu", weights_only=True)
+            load_file(checkpoint / "model.safetensors")
+        except (RuntimeError, OSError, EOFError, pickle.UnpicklingError, SafetensorError) as error:
+            logger.warning("checkpoint %s cannot be read (%s)", name, str(error).splitlines()[0])
+        else:
+            return checkpoint
+    if names:
+        raise StageError(
+            f"none of the checkpoints in {folder / SCRATCH / 'checkpoints'} can be read; free memory and try again, "
+            "or begin anew with --force pretrain"
+        )
+    return None
 
 
 def failure(place: Path, ended: int | None, log: Path) -> UserError | StageError:
