@@ -1,4 +1,8 @@
-"""Stage ``evaluate``: gathers all seed runs into ``results.json``, ``results.csv`` and ``results.jsonl``."""
+"""Stage ``evaluate``: gathers all seed runs into ``results.json``, ``results.csv``, ``results.jsonl`` and predictions.
+
+What is needed to compare this evaluation with another one lies in its folder, so that the folder can be sent to
+somebody who has nothing of the store.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,18 @@ import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from eval.item_counts import read_counts
+from eval.item_counts import Predictions, checked_counts, gathered_path, read_predictions, write_gathered
 from eval.label_scores import details_of
 from eval.published import published_tables
 from eval.results import MissingSeed, Results, SeedScore, TaskResult
-from eval.settings import EvaluationSettings, ModelName, TaskKind, TaskName
+from eval.settings import EvaluationSettings, FineTuningSettings, ModelName, TaskKind, TaskName
 from eval.summary import Measured, Pair, conclude, task_summary
-from tasks.contract import Progress, Settings, Stage, StageError
+from tasks.contract import EXECUTION, Progress, Settings, Stage, StageError
+from tasks.identity import identity_of
 
 _COLUMNS = (
     "task",
@@ -46,6 +51,7 @@ class DeclaredTask(Settings):
     kind: TaskKind
     title: str | None = None
     published: str | None = None
+    fine_tuning: FineTuningSettings = Field(default_factory=FineTuningSettings)
 
 
 class GatheringSettings(Settings):
@@ -57,15 +63,17 @@ class GatheringSettings(Settings):
     missing: dict[str, str] = Field(default_factory=dict)
     """Seed runs that failed, by key ``model/task/seed``, each with its failure in one line. They are part of the
     identity, as the inputs are: an evaluation that lacks a seed run is never taken for a complete one."""
+    recipe: Annotated[str, EXECUTION] = ""
+    """Name of the recipe that asks for it, which the record keeps for the history."""
 
 
-def gathering_settings(evaluation: EvaluationSettings) -> GatheringSettings:
+def gathering_settings(evaluation: EvaluationSettings, recipe_name: str = "") -> GatheringSettings:
     """The settings of ``evaluate`` that follow from a recipe's."""
     tasks = {
-        name: DeclaredTask(kind=task.kind, title=task.title, published=task.published)
+        name: DeclaredTask(kind=task.kind, title=task.title, published=task.published, fine_tuning=task.fine_tuning)
         for name, task in evaluation.tasks.items()
     }
-    return GatheringSettings(models=evaluation.models, seeds=evaluation.seed_list, tasks=tasks)
+    return GatheringSettings(models=evaluation.models, seeds=evaluation.seed_list, tasks=tasks, recipe=recipe_name)
 
 
 def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
@@ -74,13 +82,14 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
     Args:
         settings: the declared models, seeds and tasks.
         inputs: every finished seed run's artifact by its key ``model/task/seed``.
-        folder: gets ``results.json`` (:class:`eval.results.Results`), and a row for each seed run in ``results.csv``
-            and ``results.jsonl``; the latter has the scores of each label too.
+        folder: gets ``results.json`` (:class:`eval.results.Results`), a row for each seed run in ``results.csv`` and
+            ``results.jsonl``, of which the latter has the scores of each label too, and ``predictions/<task>.jsonl``
+            with a line for each test item.
         progress: told the seed runs.
 
     Raises:
         StageError: a declared seed run is missing and not said to have failed, all of a model on a task have, or runs
-            of one task were not made on the same data.
+            of one task were not made on the same data; predictions cannot be read or do not have the stored score.
     """
     runs: dict[str, dict[str, Any]] = {}
     declared = [
@@ -95,7 +104,9 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
     tasks: list[TaskResult] = []
     pairs: list[Pair] = []
     for name, task in settings.tasks.items():
-        result, of_task = _task_result(settings, name, task, runs, inputs)
+        predictions = {key: read_predictions(inputs[key]) for key in runs if key.rsplit("/", 2)[1] == name}
+        result, of_task = _task_result(settings, name, task, runs, predictions)
+        write_gathered(gathered_path(folder, name), predictions)
         tasks.append(result)
         pairs += of_task
     comparisons = list(zip(pairs, conclude(pairs), strict=True))
@@ -115,6 +126,7 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
     lines = (json.dumps(_json_row(key, runs, settings.missing), ensure_ascii=False) for key in declared)
     (folder / "results.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return {
+        "recipe": settings.recipe,
         "seed_runs": len(runs),
         "missing": len(settings.missing),
         "flagged": sum(bool(one["flags"]) for one in runs.values()),
@@ -130,11 +142,11 @@ def _task_result(
     name: str,
     task: DeclaredTask,
     runs: dict[str, dict[str, Any]],
-    inputs: Mapping[str, Path],
+    predictions: Mapping[str, Predictions],
 ) -> tuple[TaskResult, tuple[Pair, ...]]:
     """One task, its comparisons still to be added, and the pairs that they are made of."""
-    measured = [_measured(settings, model, name, task, runs, inputs) for model in settings.models]
-    ours = [run for key, run in runs.items() if key.rsplit("/", 2)[1] == name]
+    measured = [_measured(settings, model, name, task, runs, predictions) for model in settings.models]
+    ours = [runs[key] for key in predictions]
     first = ours[0]
     if any(one["data"] != first["data"] for one in ours):
         raise StageError(f"the seed runs of {name} were not made on the same data; run them again")
@@ -153,6 +165,9 @@ def _task_result(
         headline=first["headline"],
         data=task.title or _describe(first["data"]["source"]),
         items=first["data"]["items"],
+        sha256=first["data"]["sha256"],
+        labels=tuple(first["data"]["labels"]),
+        fine_tuning=identity_of(task.fine_tuning, _no_file),
         majority=first["majority"],
         models=models,
         comparisons=(),
@@ -169,7 +184,7 @@ def _measured(
     name: str,
     task: DeclaredTask,
     runs: dict[str, dict[str, Any]],
-    inputs: Mapping[str, Path],
+    predictions: Mapping[str, Predictions],
 ) -> Measured:
     seeds, counts, missing = [], [], []
     for seed in settings.seeds:
@@ -178,10 +193,14 @@ def _measured(
             missing.append(MissingSeed(seed=seed, reason=settings.missing[key]))
         else:
             seeds.append(_seed_score(runs[key]))
-            counts.append(read_counts(task.kind, inputs[key], runs[key]["score"]))
+            counts.append(checked_counts(task.kind, predictions[key], runs[key]["score"]))
     if not seeds:
         raise StageError(f"{name}: all seed runs of {model} failed, seed {missing[0].seed} with: {missing[0].reason}")
     return Measured(model, tuple(seeds), tuple(counts), tuple(missing))
+
+
+def _no_file(path: Path) -> str:
+    raise AssertionError(f"fine-tuning reads no file of the user's, so {path} cannot be one")
 
 
 def _csv_row(key: str, runs: dict[str, dict[str, Any]], missing: Mapping[str, str]) -> dict[str, Any]:
@@ -220,4 +239,4 @@ def _describe(source: dict[str, Any]) -> str:
     return "own files"
 
 
-STAGE = Stage("evaluate", version=3, settings=GatheringSettings, run=run)
+STAGE = Stage("evaluate", version=4, settings=GatheringSettings, run=run)

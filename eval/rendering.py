@@ -1,4 +1,4 @@
-"""Markdown and one self-contained HTML page from a report: the only module that turns its figures into text.
+"""Markdown and self-contained HTML from a report or a comparison: the only module that turns their figures into text.
 
 Both formats show the same tables, which :mod:`eval.report_tables` lays out; the templates give them their place.
 Every value is escaped unless it is :class:`markupsafe.Markup`: in HTML by jinja2, in Markdown by :func:`in_markdown`.
@@ -7,14 +7,19 @@ Every value is escaped unless it is :class:`markupsafe.Markup`: in HTML by jinja
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from eval.charts import accuracy_chart, loss_chart, probe_chart
+from eval.comparison_schema import RunComparison
+from eval.comparison_view import comparison_view
+from eval.history import HistoryEntry
+from eval.history_view import history_views
 from eval.report_peers import peers_view
 from eval.report_schema import Report
 from eval.report_scores import run_facts, task_view
@@ -34,20 +39,40 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _ADDRESS = re.compile(r"https?://[^\s<>\"'|`]*[^\s<>\"'|`.,;:)]")
 
 
-def to_html(report: Report) -> str:
+def to_html(report: Report, history: Sequence[HistoryEntry] = ()) -> str:
     """The page: inline style and drawings, no script, nothing loaded from anywhere."""
-    environment = Environment(autoescape=True, **_options())
-    environment.filters["linked"] = linked
-    return environment.get_template("report.html.j2").render(
+    return _html("report.html.j2").render(
         _content(report),
+        history=history_views(history),
         loss_chart=loss_chart(report.pretraining),
         accuracy_chart=accuracy_chart(report.pretraining),
         probe_chart=probe_chart(report.pretraining),
     )
 
 
-def to_markdown(report: Report) -> str:
+def to_markdown(report: Report, history: Sequence[HistoryEntry] = ()) -> str:
     """The same content for terminals, GitHub and Prefect."""
+    return markdown_environment().get_template("report.md.j2").render(_content(report), history=history_views(history))
+
+
+def comparison_to_html(comparison: RunComparison) -> str:
+    """Several runs side by side, as a page like a report's."""
+    return _html("comparison.html.j2").render(comparison_view(comparison))
+
+
+def comparison_to_markdown(comparison: RunComparison) -> str:
+    """The same content for terminals and GitHub."""
+    return markdown_environment().get_template("comparison.md.j2").render(comparison_view(comparison))
+
+
+def _html(template: str) -> Template:
+    environment = Environment(autoescape=True, **_options())
+    environment.filters["linked"] = linked
+    return environment.get_template(template)
+
+
+def markdown_environment() -> Environment:
+    """What Markdown templates are rendered with: every value is escaped, and one that is missing is an error."""
     environment = Environment(
         autoescape=False,
         finalize=lambda value: value if isinstance(value, Markup) else in_markdown(str(value)),
@@ -56,7 +81,7 @@ def to_markdown(report: Report) -> str:
     environment.filters["grid"] = markdown_table
     environment.filters["foreign"] = lambda text: Markup(in_markdown(text, links=False))
     environment.filters["fenced"] = _fenced
-    return environment.get_template("report.md.j2").render(_content(report))
+    return environment
 
 
 def _options() -> dict[str, Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -31,6 +31,9 @@ from eval.report_wording import cautions, verdict
 from eval.results import Results
 from tasks.contract import LOGS, Progress, Settings, Stage, StageError
 from tasks.record import Damaged, Record, read_record
+
+if TYPE_CHECKING:
+    from eval.history import HistoryEntry
 
 INPUTS = ("corpus", "tokenizer", "pack", "pretrain", "evaluate")
 """The artifacts that a report reads, in the order of the chain."""
@@ -87,8 +90,13 @@ def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, prog
 STAGE = Stage("report", version=6, settings=ReportSettings, run=run, shows_records=True)
 
 
-def render(report_json: str) -> tuple[str, str]:
+def render(report_json: str, history: Sequence[HistoryEntry] = ()) -> tuple[str, str]:
     """Markdown and HTML from the text of a ``report.json``; equal text gives equal bytes.
+
+    Args:
+        report_json: the text.
+        history: of the recipe, shown in a section of its own. The stage shows none: it changes with every evaluation,
+            and an artifact never does.
 
     Raises:
         StageError: the text is not a report of this version's format.
@@ -96,11 +104,20 @@ def render(report_json: str) -> tuple[str, str]:
     # Imported here, since this module is loaded for every plan and jinja2 is not needed for one.
     from eval.rendering import to_html, to_markdown
 
+    report = read_report(report_json)
+    return to_markdown(report, history), to_html(report, history)
+
+
+def read_report(report_json: str) -> Report:
+    """The report from the text of a ``report.json``.
+
+    Raises:
+        StageError: the text is not a report of this version's format.
+    """
     try:
-        report = Report.model_validate_json(report_json)
+        return Report.model_validate_json(report_json)
     except ValidationError as error:
         raise StageError(f"report.json: {_first_problem(error)}; run the report stage again with --force") from None
-    return to_markdown(report), to_html(report)
 
 
 def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:

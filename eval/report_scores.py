@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -87,13 +88,21 @@ def run_facts(report: Report) -> str:
     )
 
 
-def task_view(task: TaskResult, number: int) -> TaskView:
-    """The scores of one task; ``number`` counts tasks from 1, for anchors."""
+def task_view(task: TaskResult, number: int, parts: Mapping[str, tuple[str, str]] | None = None) -> TaskView:
+    """The scores of one task.
+
+    Args:
+        task: its result.
+        number: counts tasks from 1, for anchors.
+        parts: by model the role that :func:`eval.charts.score_strip` draws it in, and a remark; by default those of
+            the pretrained model and its random twin.
+    """
     scale = score_range(
         [seed.score for model in task.models for seed in model.seeds] or [task.majority],
         [interval for model in task.models for interval in (model.interval, model.item_interval)],
     )
-    models = tuple(_model_view(task, model, scale) for model in task.models)
+    parts = _parts(task) if parts is None else parts
+    models = tuple(_model_view(task, model, scale, *parts.get(model.model, ("other", ""))) for model in task.models)
     several = any(model.std is not None for model in task.models)
     title = "mean ± std, per cent (sample std, n - 1)" if several else "score, per cent"
     majority = f"{per_cent(task.majority)}"
@@ -142,13 +151,17 @@ def task_view(task: TaskResult, number: int) -> TaskView:
     )
 
 
-def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]) -> ModelView:
+def _parts(task: TaskResult) -> dict[str, tuple[str, str]]:
     comparison = task.comparison
-    role, remark = "other", ""
-    if comparison and model.model == comparison.model:
-        role, remark = "pretrained", "with pretraining"
-    elif comparison and model.model == comparison.baseline:
-        role, remark = "baseline", "same shape, without pretraining"
+    if comparison is None:
+        return {}
+    return {
+        comparison.model: ("pretrained", "with pretraining"),
+        comparison.baseline: ("baseline", "same shape, without pretraining"),
+    }
+
+
+def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float], role: str, remark: str) -> ModelView:
     values = ", ".join(per_cent(seed.score) for seed in model.seeds)
     sound = model.without_degenerate
     return ModelView(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 
 class _Row(BaseModel):
@@ -154,6 +154,12 @@ class TaskResult(_Row):
     """One line that says which data set this is, such as ``"WikiANN bn (sample)"``."""
     items: dict[str, int]
     """Items by split: train, validation, test."""
+    sha256: str
+    """Digest of the content of all splits, as :meth:`eval.data.TaskData.facts` gives it."""
+    labels: tuple[str, ...]
+    """In the order of their ids."""
+    fine_tuning: dict[str, JsonValue]
+    """The settings of every model's fine-tuning: with other ones a difference in score is not the model's alone."""
     majority: float
     """Score of the majority baseline: the most frequent class; for NER every word O, so 0."""
     models: tuple[ModelResult, ...]
@@ -175,5 +181,5 @@ class TaskResult(_Row):
 class Results(_Row):
     """The whole evaluation."""
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     tasks: tuple[TaskResult, ...]

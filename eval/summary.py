@@ -140,11 +140,15 @@ def _conclude(pair: Pair, p_corrected: float | None) -> Comparison:
 def _sentence(pair: Pair, difference: float, outcome: str) -> str:
     first, second = pair.ours.model, pair.theirs.model
     ours, theirs = _NAMES.get(first, first), _NAMES.get(second, second)
-    points = f"{abs(100 * difference):.1f} points {'above' if difference >= 0 else 'below'}"
+    points = f"{abs(100 * difference):.1f} points {'above' if difference > 0 else 'below'}"
     measured = f"On {pair.task}, {ours} is {points} {theirs} in mean {pair.metric}"
+    if difference == 0:
+        measured = f"On {pair.task}, {ours} has the same mean {pair.metric} as {theirs}"
     if outcome == "unknown":
-        few = "no seed run of both models succeeded" if pair.p_items is None else "one run shows no spread of seeds"
+        few = "no seed has a run of both" if pair.p_items is None else "one run shows no spread of seeds"
         return f"{measured}, but {few}, so nothing follows from it."
+    if outcome == "same" and difference == 0:
+        return f"{measured}: no difference shown."
     if outcome == "same":
         return f"{measured}, which the luck of seeds or of test items could explain: no difference shown."
     if (first, second) == ("pretrained", "random"):

@@ -70,6 +70,27 @@ def welch_p(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     return float(ttest_ind_from_stats(mean, std, n, other_mean, other_std, other_n, equal_var=False).pvalue)
 
 
+def welch_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
+    """Interval for the difference of two models' means over seeds, ours minus theirs, that belongs to :func:`welch_p`:
+    it leaves out 0 if that p is below 0.05. None if a model has fewer than two scores.
+
+    The degrees of freedom are Satterthwaite's, "An approximate distribution of estimates of variance components",
+    Biometrics Bulletin 2 (1946).
+    """
+    from scipy.stats import t
+
+    if min(len(ours), len(theirs)) < 2:
+        return None
+    difference = statistics.fmean(ours) - statistics.fmean(theirs)
+    shares = [(statistics.variance(scores) / len(scores), len(scores)) for scores in (ours, theirs)]
+    squared_error = sum(share for share, _ in shares)
+    if squared_error == 0:
+        return difference, difference
+    freedom = squared_error**2 / sum(share**2 / (n - 1) for share, n in shares)
+    half = float(t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(squared_error)
+    return difference - half, difference + half
+
+
 def score_of(sums: Counts) -> numpy.ndarray[Any, Any]:
     """``2 * correct / (predicted + gold)`` over the last axis; 0 where nothing is predicted and nothing is gold."""
     import numpy

@@ -19,6 +19,7 @@ from prefect.context import FlowRunContext
 from prefect.states import Cancelled, Completed, State
 
 from flows.artifacts import shown_for
+from flows.drops import tell_history
 from flows.execution import Options, RunNode, run_chain
 from flows.graph import Node
 from flows.reporting import Reporter, logs_to_prefect
@@ -107,6 +108,7 @@ def run_reported(options: Options) -> State[None] | None:
     reporter = Reporter(Path(options.recipe).stem)
     try:
         attempt.outcomes = run_chain(options, lambda node, work: _run_as_task(node, work, attempt.show, reporter))
+        tell_history(attempt.outcomes, options, reporter)
     except BaseException as error:
         attempt.error = error
         raise

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from flows import commands
+from flows import commands, export_command
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
@@ -122,15 +122,53 @@ def _parser() -> argparse.ArgumentParser:
 
     run = command("run", commands.run_command, "run what is missing of a recipe's chain")
     _add_selection(run)
+    _add_bounds(run)
     run.add_argument("--workers", type=_positive, metavar="N", help="threads and processes (default: the cores)")
     plan = command("plan", commands.plan_command, "show what would run, what is reused, and why")
     _add_selection(plan)
     plan.add_argument("--json", action="store_true", help="a list of {stage, action, reason, fingerprint, path}")
     report = command(
-        "report", commands.report_command, "say where the report is, and render it again from its stored JSON"
+        "report",
+        commands.report_command,
+        "say where the report is, and render it again; of several runs, compare them",
+        "With one RECIPE: say where its report is, and render it again from its stored JSON. With several, or folders "
+        "of evaluations or reports that come from elsewhere: put them side by side, with paired tests.",
     )
-    report.add_argument("recipe", metavar="RECIPE")
+    report.add_argument(
+        "runs", nargs="+", metavar="RECIPE", help="to compare: also an evaluation's or report's folder"
+    )
+    report.add_argument(
+        "--out", metavar="DIR", help="where the comparison goes (default: rendered/compared in the store)"
+    )
+    _add_bounds(report)
     _add_settings(report)
+    history = command(
+        "history",
+        commands.history_command,
+        "list every finished evaluation of a recipe, with what changed",
+    )
+    history.add_argument("recipe", metavar="RECIPE")
+    form = history.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="a list of rows; scores are fractions")
+    form.add_argument("--csv", action="store_true", help="the same rows as CSV")
+    _add_settings(history)
+    export = command(
+        "export",
+        export_command.export,
+        "write model, tokenizer and model card to a folder, or upload them to the Hugging Face hub",
+        "Write model, tokenizer and model card of a finished recipe to a folder, or upload them to the Hugging Face "
+        "hub. The list of files with their digests comes first; nothing is uploaded without --yes, or a yes at the "
+        "question. The hub's token comes from HF_TOKEN or from: hf auth login.",
+    )
+    export.add_argument("recipe", metavar="RECIPE")
+    where = export.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", metavar="FOLDER", help="write them here")
+    where.add_argument("--hub", metavar="OWNER/NAME", help="upload them to this repository; it is made if needed")
+    export.add_argument("--report", action="store_true", help="also report.html")
+    export.add_argument("--private", action="store_true", help="make the repository a private one")
+    export.add_argument("--yes", action="store_true", help="upload without a question")
+    export.add_argument("--force", dest="replace", action="store_true", help="replace files that are there and differ")
+    _add_settings(export)
     coordinate = command(
         "coordinate",
         commands.coordinate_command,
@@ -245,6 +283,21 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     )
     _add_settings(parser)
     parser.add_argument("--verify", action="store_true", help="compare the hashes of all files, not only their sizes")
+
+
+def _add_bounds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fail-below",
+        action="append",
+        default=[],
+        metavar="[TASK=]VALUE",
+        help="exit status 1 if the pretrained model's mean over seeds is below it: 0.72 or 72%%; can be repeated",
+    )
+    parser.add_argument(
+        "--fail-on-drop",
+        action="store_true",
+        help="exit status 1 if that mean fell beyond the interval since the evaluation before (docs/evaluation.md)",
+    )
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:

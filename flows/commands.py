@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from flows.bounds import Bounds
     from flows.execution import Options, Prepared
     from flows.plan import Step
     from tasks.store import Store
@@ -61,20 +62,26 @@ def _print_plan(prepared: Prepared) -> None:
 
 
 def run_command(arguments: argparse.Namespace) -> int:
-    """Run what is missing; prints where the report is."""
-    return _run(_options(arguments))
+    """Run what is missing; prints where the report is, and fails where a score is below a bound that was given."""
+    return _run(_options(arguments), tuple(arguments.fail_below), arguments.fail_on_drop)
 
 
-def _run(options: Options) -> int:
-    from flows.execution import blocked, prepare
+def _run(options: Options, fail_below: tuple[str, ...] = (), fail_on_drop: bool = False) -> int:
+    from flows.bounds import read_bounds
+    from flows.execution import blocked, keep_history, prepare
     from tasks.contract import UserError
 
     prepared = prepare(options)
+    bounds = read_bounds(fail_below, fail_on_drop, prepared)
     if reason := blocked(prepared):
         raise UserError(reason)
+    standing = {step.node.name: step.path for step in (*prepared.inputs, *prepared.steps) if step.action == "reuse"}
     if prepared.idle:
         print("Nothing to do: everything is there already and reused.")
         _print_end({step.node.name: str(step.path) for step in prepared.steps})
+        if evaluation := standing.get("evaluate"):
+            keep_history(prepared, [evaluation])
+            _judge(bounds, evaluation, prepared)
         return 0
     prepared.store.create()  # what cannot be written is said before Prefect starts anything
     from rich.console import Console
@@ -93,7 +100,17 @@ def _run(options: Options) -> int:
         warnings = [*warnings, f"failed and missing: {', '.join(missing)}; the same command tries again"]
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    made = {outcome.name: outcome.path for outcome in outcomes}
+    if evaluation := made.get("evaluate") or standing.get("evaluate"):
+        _judge(bounds, evaluation, prepared)
     return 0
+
+
+def _judge(bounds: Bounds, evaluation: Path, prepared: Prepared) -> None:
+    from flows.bounds import judge
+
+    for line in judge(bounds, evaluation, prepared):
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def coordinate_command(arguments: argparse.Namespace) -> int:
@@ -129,24 +146,67 @@ def _print_end(paths: dict[str, str]) -> None:
 
 
 def report_command(arguments: argparse.Namespace) -> int:
-    """Say where the report is, and render it again beside the store's artifacts."""
+    """Say where the report is, and render it again beside the store's artifacts; of several runs, compare them."""
+    from eval.history import read_history
     from eval.report import render
+    from flows.bounds import read_bounds
+    from flows.comparison import compare_runs
     from flows.execution import Options, prepare
     from flows.housekeeping import usable_store
     from tasks.contract import UserError
 
-    usable_store(arguments.store)
-    prepared = prepare(Options(recipe=arguments.recipe, set_=tuple(arguments.set_), store=arguments.store))
+    store = usable_store(arguments.store)
+    if len(arguments.runs) > 1:
+        if arguments.fail_below or arguments.fail_on_drop:
+            raise UserError("--fail-below and --fail-on-drop are for a single RECIPE, not for a comparison")
+        return compare_runs(arguments.runs, store, tuple(arguments.set_), arguments.out)
+    if arguments.out is not None:
+        raise UserError("--out is for the comparison of several runs; a single report lies in the store")
+    (recipe,) = arguments.runs
+    prepared = prepare(Options(recipe=recipe, set_=tuple(arguments.set_), store=arguments.store))
+    bounds = read_bounds(arguments.fail_below, arguments.fail_on_drop, prepared)
     path = prepared.steps[-1].path
     if prepared.steps[-1].action != "reuse" or path is None:
-        raise UserError(f"{arguments.recipe}: has no up-to-date report; sahajflow run {arguments.recipe} makes it")
-    # Beside the artifact, which never changes: templates may have improved since it was published.
+        raise UserError(f"{recipe}: has no up-to-date report; sahajflow run {recipe} makes it")
+    # Beside the artifact, which never changes: templates may have improved since it was published, and there are more
+    # evaluations in the history.
     rendered = prepared.store.root / "rendered" / prepared.recipe.name
     rendered.mkdir(parents=True, exist_ok=True)
-    markdown, html = render((path / "report.json").read_text(encoding="utf-8"))
+    history = read_history(prepared.store, prepared.recipe.name)
+    markdown, html = render((path / "report.json").read_text(encoding="utf-8"), history)
     (rendered / "report.md").write_text(markdown, encoding="utf-8")
     (rendered / "report.html").write_text(html, encoding="utf-8")
-    print(f"Report: {path}/report.html\nRendered again: {rendered}/report.html and report.md")
+    print(f"Report: {path}/report.html\nRendered again, with the history: {rendered}/report.html and report.md")
+    evaluation = next(step.path for step in prepared.steps if step.node.name == "evaluate")
+    assert evaluation is not None
+    _judge(bounds, evaluation, prepared)
+    return 0
+
+
+def history_command(arguments: argparse.Namespace) -> int:
+    """List every finished evaluation of a recipe."""
+    from eval.history import read_history
+    from eval.history_view import history_rows, terminal_rows
+    from flows.columns import columns
+    from flows.housekeeping import usable_store
+    from flows.recipe import load_recipe
+
+    store = usable_store(arguments.store)
+    recipe = load_recipe(arguments.recipe, arguments.set_).name
+    entries = read_history(store, recipe)
+    if arguments.json:
+        print(json.dumps(history_rows(entries), indent=1, ensure_ascii=False))
+    elif arguments.csv:
+        import csv
+
+        if rows := history_rows(entries):
+            table = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
+    elif entries:
+        print("\n".join(columns(terminal_rows(entries))))
+    else:
+        print(f"no finished evaluation of {recipe} in {store.root}")
     return 0
 
 

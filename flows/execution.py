@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from eval.data import check as check_tasks
@@ -105,7 +106,21 @@ def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
     if reason := blocked(prepared):
         raise UserError(reason)
     set_workers(options.workers)
-    return carry_out(prepared.steps, prepared.inputs, prepared.store, run_node, verify=options.verify)
+    outcomes = carry_out(prepared.steps, prepared.inputs, prepared.store, run_node, verify=options.verify)
+    keep_history(prepared, [outcome.path for outcome in outcomes if outcome.record.stage == "evaluate"])
+    return outcomes
+
+
+def keep_history(prepared: Prepared, evaluations: Iterable[Path]) -> None:
+    """Write down the entries of a recipe's evaluations. If that fails it is said and no more: while an artifact is
+    there its entry can be written at any time."""
+    from eval.history import keep
+
+    for evaluation in evaluations:
+        try:
+            keep(prepared.store, evaluation, prepared.recipe.name)
+        except OSError as error:
+            logger.warning("history: %s is not written down yet (%s)", evaluation, error.strerror)
 
 
 def carry_out(

@@ -95,10 +95,10 @@ def nodes_of(recipe: Recipe) -> list[Node]:
         )
         for name, settings in seed_run_settings(recipe.evaluation, recipe.model).items()
     }
-    gathering = gathering_settings(recipe.evaluation)
-    report = ReportSettings(
-        recipe_name=recipe.name, description=recipe.description, recipe=recipe.model_dump(mode="json")
-    )
+    gathering = gathering_settings(recipe.evaluation, recipe.name)
+    # Licences and the like concern the model card alone, which reads them from the recipe itself.
+    shown = recipe.model_dump(mode="json", exclude={"publishing"})
+    report = ReportSettings(recipe_name=recipe.name, description=recipe.description, recipe=shown)
     return [
         *nodes,
         *seed_runs.values(),

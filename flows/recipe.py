@@ -17,6 +17,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from eval.publishing import PublishingSettings
 from eval.settings import EvaluationSettings
 from eval.task_files import expanded, named
 from tasks.contract import Settings, UserError
@@ -39,6 +40,7 @@ class Recipe(Settings):
     model: ModelSettings
     pretraining: PretrainingSettings
     evaluation: EvaluationSettings
+    publishing: PublishingSettings = Field(default_factory=PublishingSettings)
 
     @field_validator("name")
     @classmethod
@@ -68,6 +70,12 @@ class Recipe(Settings):
                 f"pretraining.probe.task {probe.task} is no task of evaluation.tasks; "
                 f"{_nearest(probe.task, list(self.evaluation.tasks))}"
             )
+        sources = [source.name for source in self.corpus.sources]
+        for name in self.publishing.source_licenses:
+            if name not in sources:
+                raise ValueError(
+                    f"publishing.source_licenses.{name} is no source of corpus.sources; {_nearest(name, sources)}"
+                )
         for name, task in self.evaluation.tasks.items():
             if task.fine_tuning.max_length > self.model.max_positions:
                 raise ValueError(

@@ -68,8 +68,10 @@ def clean(store: Store, *, work: bool, unused_days: float | None = None, dry_run
         A line for each thing that was removed, or would be (``dry_run``), with its size.
 
     Raises:
-        UserError: something cannot be removed.
+        UserError: something cannot be removed, or the history of what is removed cannot be written.
     """
+    if not dry_run:
+        _keep_history(store)
     before = None if unused_days is None else time.time() - unused_days * DAY
     lines = [_remove(store, [path], dry_run) for path in sorted((store.root / "trash").glob("*"))]
     for path in sorted((store.root / "work").glob("*/*")):
@@ -82,6 +84,16 @@ def clean(store: Store, *, work: bool, unused_days: float | None = None, dry_run
                 lines += _remove_free(store, path, before, dry_run)
         lines += _remove_logs(store, before, dry_run)
     return lines or ["nothing to remove"]
+
+
+def _keep_history(store: Store) -> None:
+    """Write down what evaluations leave in their recipes' histories: what goes may be the only copy of one."""
+    from eval.history import keep_all
+
+    try:
+        keep_all(store)
+    except OSError as error:
+        raise UserError(f"{error.filename}: the history cannot be written ({error.strerror})") from None
 
 
 def _staying(store: Store, before: float) -> Iterator[Path]:

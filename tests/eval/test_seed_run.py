@@ -19,6 +19,7 @@ from eval.encoding import IGNORED, NO_TOKEN, encode
 from eval.fine_tuning import _training_batches, fine_tune, predict, schedule
 from eval.gathering import STAGE as EVALUATE
 from eval.gathering import GatheringSettings, gathering_settings
+from eval.item_counts import gathered_path, read_gathered, read_predictions
 from eval.results import Results
 from eval.seed_run import STAGE, seed_run_settings
 from eval.settings import EvaluationSettings, FineTuningSettings
@@ -230,6 +231,13 @@ def test_gathering(runs, evaluation, tmp_path):
     assert ner.comparison.difference == pytest.approx(ner.models[0].mean - ner.models[1].mean)
     counts = ner.models[1].item_interval
     assert 0 <= counts.low <= ner.models[1].mean <= counts.high <= 1
+    data = json.loads((runs["random/ner/1"][0] / "scores.json").read_text(encoding="utf-8"))["data"]
+    assert (ner.sha256, list(ner.labels)) == (data["sha256"], data["labels"])
+    assert ner.fine_tuning == evaluation.tasks["ner"].fine_tuning.model_dump()
+    gathered = read_gathered(gathered_path(tmp_path, "ner"))
+    assert list(gathered) == [f"{model}/ner/{seed}" for model in ("pretrained", "random") for seed in (1, 2)]
+    own = read_predictions(runs["random/ner/2"][0])
+    assert (gathered["random/ner/2"].gold, gathered["random/ner/2"].predicted) == (own.gold, own.predicted)
     assert len(ner.published) == 4
     assert any("the data are own files" in difference for difference in ner.published_differences)
     assert ncc.published == ()

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from eval.item_counts import counts_of, read_counts
+from eval.item_counts import (
+    Predictions,
+    checked_counts,
+    counts_of,
+    gathered_path,
+    read_gathered,
+    read_predictions,
+    write_gathered,
+)
 from eval.results import MissingSeed, SeedScore
 from eval.scoring import entity_f1, find_flags
 from eval.summary import DEGENERATE, Measured, conclude, summarise, task_summary
@@ -82,7 +90,7 @@ def test_only_seeds_that_both_models_have_are_paired() -> None:
     assert (some.paired_seeds, some.outcome) == (2, "better")
     (none,) = compared(measured("pretrained", 0.8, 0.82), measured("random", 0.5, 0.52, first_seed=7))
     assert (none.paired_seeds, none.p_items, none.outcome) == (0, None, "unknown")
-    assert "no seed run of both models succeeded" in none.sentence
+    assert "no seed has a run of both" in none.sentence
 
 
 def test_every_pair_is_compared_and_corrected_over_all_tasks() -> None:
@@ -142,8 +150,28 @@ def test_predictions_that_are_not_those_of_the_score_are_refused(tmp_path) -> No
     (tmp_path / "predictions.jsonl").write_text(
         '{"gold": "a\u2028b", "predicted": "a\u2028b"}\n{"gold": "a", "predicted": "c"}\n', encoding="utf-8"
     )
-    assert read_counts("classification", tmp_path, 0.5).sum() == 5
+    predictions = read_predictions(tmp_path)
+    assert checked_counts("classification", predictions, 0.5).sum() == 5
     with pytest.raises(StageError, match=r"predictions.jsonl: the predictions score 0\.500000 and not 0\.600000"):
-        read_counts("classification", tmp_path, 0.6)
+        checked_counts("classification", predictions, 0.6)
     with pytest.raises(StageError, match="cannot be read"):
-        read_counts("classification", tmp_path / "nowhere", 0.5)
+        read_predictions(tmp_path / "nowhere")
+
+
+def test_gathered_predictions_are_those_of_the_seed_runs(tmp_path) -> None:
+    gold = ["a\u2028b", "c"]
+    runs = {
+        "org/model/ncc/1": Predictions(tmp_path / "1", gold, ["c", "c"]),
+        "random/ncc/1": Predictions(tmp_path / "2", gold, ["a\u2028b", "d"]),
+    }
+    path = gathered_path(tmp_path, "ncc")
+    write_gathered(path, runs)
+    assert {key: (one.gold, one.predicted) for key, one in read_gathered(path).items()} == {
+        key: (one.gold, one.predicted) for key, one in runs.items()
+    }
+    runs["random/ncc/1"] = Predictions(tmp_path / "2", ["c", "c"], ["c", "c"])
+    with pytest.raises(StageError, match=r"2: was scored against other labels than .*1"):
+        write_gathered(path, runs)
+    path.write_text('{"index": 0}\n', encoding="utf-8")
+    with pytest.raises(StageError, match=r"ncc\.jsonl: cannot be read"):
+        read_gathered(path)

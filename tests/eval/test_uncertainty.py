@@ -13,6 +13,7 @@ from eval.uncertainty import (
     randomisation_p,
     score_of,
     t_interval,
+    welch_interval,
     welch_p,
 )
 
@@ -55,6 +56,20 @@ def test_welch_is_scipys_and_by_hand() -> None:
     assert welch_p([0.5], SCORES) is None
     assert welch_p([0.5, 0.5], [0.5, 0.5]) == 1
     assert welch_p([0.5, 0.5], [0.6, 0.6]) == 0
+
+
+def test_the_interval_of_a_difference_belongs_to_welchs_test() -> None:
+    low, high = welch_interval(SCORES, OTHERS)
+    difference = statistics.fmean(SCORES) - statistics.fmean(OTHERS)
+    assert (low + high) / 2 == pytest.approx(difference)
+    expected = scipy.stats.ttest_ind(SCORES, OTHERS, equal_var=False).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((expected.low, expected.high))
+    # A difference moved to the end of the interval has a p of 0.05.
+    assert welch_p([score - low for score in SCORES], OTHERS) == pytest.approx(0.05)
+    assert welch_interval([0.5], SCORES) is None
+    assert welch_interval([0.5, 0.5], [0.75, 0.75]) == (-0.25, -0.25)
+    # One without spread: variance 2, n = 2, so a standard error of 1 with 1 degree of freedom, t(0.975; 1) 12.706.
+    assert welch_interval([1, 3], [2, 2]) == pytest.approx((-12.706, 12.706), abs=1e-3)
 
 
 def test_a_score_is_micro_f1_or_accuracy() -> None:

@@ -39,6 +39,7 @@ OWNERS = {
     "model": "pretrain",
     "pretraining": "pretrain",
     "evaluation": "evaluate",
+    "publishing": "report",
 }
 ORDER = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
@@ -72,6 +73,12 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}={'{names: [Bengali]}' if key == 'corpus.script' else '{}'}", "corpus.drop_duplicates=true"]
     if key == "corpus.script.names":
         return [f"{key}=[Latin]"]
+    if key == "publishing.languages":
+        return [f"{key}=[sat]"]
+    if key in {"publishing.license_name", "publishing.license_link"}:
+        return ["publishing.license=other", "publishing.license_name=own", "publishing.license_link=own"]
+    if key.startswith("publishing.source_licenses."):
+        return [f"{key}=mit"]
     if key.endswith(".scheduler"):
         return [f"{key}=tcp://127.0.0.1:8786"]
     if key == "pretraining.engine" and recipe.pretraining.probe is not None:
@@ -111,13 +118,16 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{parent}.source={json.dumps(files)}", f"{key}={'[O, B-PER, I-PER]' if ner else '[x, y]'}"]
     if re.fullmatch(r"evaluation\.tasks\.[^.]+\.kind", key) and value == "classification":
         return [f"{key}=ner", f"{parent}.labels=null"]
+    if re.fullmatch(r"corpus\.sources\.\d+\.name", key):
+        return [f"{key}={value}x", "publishing.source_licenses={}"]
     if key.endswith(".kind") and ".source" in key:
         other = {"kind": "files", "name": "other", "paths": [str(folder / "other.txt")]}
         if "tasks" in key:
             other = {"kind": "files"} | {split: str(folder / "other.csv") for split in ("train", "validation", "test")}
         if value == "files":
             other = {"kind": "sample"}
-        weights = ["corpus.sources=" + json.dumps([other])] if key.startswith("corpus") else None
+        weights = ["corpus.sources=" + json.dumps([other]), "publishing.source_licenses={}"]
+        weights = weights if key.startswith("corpus") else None
         return weights or [f"{parent}={json.dumps(other)}", f"{parent.rpartition('.')[0]}.labels=null"]
     return None
 
@@ -284,7 +294,9 @@ def test_plan_is_what_happens_for_every_key(
         assert set(before.values()) <= {"reuse"}, (changes, before)
         ran = {group_of(node) for node, action in happened.items() if action == "ran"}
         unused = {f"pretraining.{name}" for name in recipe.pretraining.identity_unused()}
-        if EXECUTION in marks or key.rpartition(".")[0] in unused:
+        if key.startswith("publishing."):
+            assert ran == set(), (changes, ran)  # only the model card shows them
+        elif EXECUTION in marks or key.rpartition(".")[0] in unused:
             # How often to log does not change a result, nor do another engine's settings; only the report shows the
             # recipe as it is.
             assert ran == {"report"}, (changes, ran)

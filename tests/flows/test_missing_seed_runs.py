@@ -71,7 +71,7 @@ class Evaluation:
         found = score_classification(*[[row[key] for row in rows] for key in ("gold", "predicted")], ("a", "b"))
         scores = {"seed": settings.seed, "score": right / 10, "validation_score": 0.5, "best_epoch": 1, "flags": []}
         scores |= {"scores": found, "per_label": found["per_label"], "other_scores": {"macro_f1": found["macro_f1"]}}
-        data = {"source": {"kind": "files"}, "items": {"test": 10}, "sha256": "0" * 64}
+        data = {"source": {"kind": "files"}, "items": {"test": 10}, "sha256": "0" * 64, "labels": ["a", "b"]}
         more = {"metric": "accuracy", "headline": "accuracy", "majority": 0.5, "data": data, "warnings": []}
         more |= {"model": settings.model, "task": "ncc"}
         (folder / "scores.json").write_text(json.dumps(scores | more))

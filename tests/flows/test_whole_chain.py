@@ -10,7 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from tiny import SETTINGS
 
-from flows.execution import Options, run_chain
+from flows.execution import Options, prepare, run_chain
+from flows.export import collect, write_folder
 from flows.step_work import StageOutcome
 from tasks.contract import no_progress
 
@@ -76,6 +77,20 @@ def test_tokenizer_and_checkpoint_load_with_transformers(chain) -> None:
     assert model.config.vocab_size == len(tokenizer)
     encoded = AutoTokenizer.from_pretrained(checkpoint)("ঢাকা [MASK]।", return_tensors="pt")
     assert model(**encoded)[0].shape[-1] == len(tokenizer)
+
+
+def test_an_export_loads_by_its_cards_own_words(chain, tmp_path: Path, monkeypatch, capsys) -> None:
+    architecture, outcomes = chain
+    store = outcomes["report"].path.parents[2]
+    changes = (*SETTINGS, *(ALBERT if architecture == "albert" else ()))
+    export = collect(prepare(Options("demo", set_=changes, store=str(store), workers=1)), None, page=False)
+    write_folder(export, str(tmp_path / "model"), store, force=False)
+    monkeypatch.chdir(tmp_path / "model")
+    card = Path("README.md").read_text(encoding="utf-8")
+    capsys.readouterr()
+    exec(compile(card.split("```python\n")[1].split("```")[0], "README.md", "exec"), {})
+    assert capsys.readouterr().out.strip()
+    assert ("AutoModelForPreTraining" in card) == (architecture == "albert")
 
 
 def test_results_and_report_are_there(chain) -> None:
