@@ -108,13 +108,18 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def failure(place: Path, ended: int | None, log: Path) -> UserError | StageError:
-    """The first error that a process has told in its own words, else the first one at all, in one line."""
+    """The first error that a process has told in our words, else in a library's, in one line; an echo is the last."""
     errors = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(place.glob("*.error"), key=_age)]
-    errors.sort(key=lambda error: not error["kind"])  # one that lost its partner says so in the library's words
+    errors.sort(key=lambda error: {"": 1, "lost": 2}.get(error["kind"], 0))
     if not errors:
         return StageError(
             f"the training on Gaudi ended unexpectedly (status {ended}); run again to go on from the last checkpoint, "
             f"and see {log}"
+        )
+    if errors[0]["kind"] == "lost":
+        return StageError(
+            f"a training process on Gaudi was lost, as it is when memory runs out; run again to go on from the last "
+            f"checkpoint, and see {log}"
         )
     if errors[0]["kind"] == "UserError":
         return UserError(errors[0]["text"])

@@ -13,8 +13,12 @@ import argparse
 import json
 import logging
 import os
+import re
 import sys
 from pathlib import Path
+
+LOST = re.compile(r"(closed|reset) by peer|remote worker")
+"""What gloo says in a process whose partner is gone: an echo, not the cause."""
 
 ENVIRONMENT = "environment.json"
 """File in PLACE: variables that have to stand before torch is imported."""
@@ -48,7 +52,8 @@ def run(place: Path, tokenizer: Path, pack: Path, folder: Path) -> int:
         told = {"kind": type(problem).__name__, "text": str(problem)}
     except Exception as problem:
         logging.getLogger("tasks.pretraining.gaudi.rank").exception("rank %s failed", rank)
-        told = {"kind": "", "text": f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"}
+        text = f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+        told = {"kind": "lost" if LOST.search(text) else "", "text": text}
     durable.write_json(place / f"rank-{rank}.error", told)
     return 1
 

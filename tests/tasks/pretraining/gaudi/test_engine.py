@@ -46,10 +46,12 @@ def test_the_cause_is_told_and_not_its_echo(tmp_path):
 
     log = tmp_path / "launch.log"
     assert "ended unexpectedly (status -9); run again to go on" in str(failure(tmp_path, -9, log))
-    error("rank-0", "", "RuntimeError: connection closed by peer", 10)
+    error("rank-0", "lost", "RuntimeError: connection closed by peer", 30)
     told = failure(tmp_path, 1, log)
     assert isinstance(told, StageError)
-    assert str(told).startswith("RuntimeError: connection closed by peer; run again")
+    assert str(told).startswith("a training process on Gaudi was lost, as it is when memory runs out; run again")
+    error("rank-2", "", "ValueError: what a library says", 10)
+    assert str(failure(tmp_path, 1, log)).startswith("ValueError: what a library says; run again to go on")
     error("rank-1", "StageError", "pretraining: loss is nan at step 3", 5)
     assert str(failure(tmp_path, 1, log)) == "pretraining: loss is nan at step 3"
     error("launch", "UserError", "another pack", 20)
