@@ -14,6 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from tasks.contract import no_progress
+from tasks.pretraining.local import pretrain
+from tasks.pretraining.settings import PretrainSettings
 from tasks.record import verified_record
 
 DRIVER = Path(__file__).with_name("chain_driver.py")
@@ -106,6 +109,25 @@ def test_the_loss_falls_and_the_record_tells(history):
     assert record.metrics["tokens_per_second"] > 0
     assert record.resolved["transformers"].startswith("4.55.")
     assert record.resolved["optimum-habana"]
+
+
+def test_two_processes_and_a_kill_give_what_the_engine_local_gives(history, tmp_path):
+    """Processes that each trained a model of their own would have other losses."""
+    identity = verified_record(history["artifact"]).identity
+    del identity["pretraining"]["gaudi"]
+    asked = {**identity["pretraining"], "engine": "local", "log_every": 10, "devices": 1}
+    settings = PretrainSettings.model_validate({"model": identity["model"], "pretraining": asked})
+    (tokenizer,) = (history["store"] / "artifacts/tokenizer").iterdir()
+    (pack,) = (history["store"] / "artifacts/pack").iterdir()
+    pretrain(settings, tokenizer, pack, tmp_path, no_progress)
+    logs = [
+        [json.loads(line) for line in (place / "logs/training.jsonl").read_text().splitlines()]
+        for place in (history["artifact"], tmp_path)
+    ]
+    its, ours = ([line["loss"] for line in log] for log in logs)
+    assert its == pytest.approx(ours, rel=2e-3)
+    its, ours = ([line["validation_loss"] for line in log if "validation_loss" in line] for log in logs)
+    assert its == pytest.approx(ours, rel=2e-3)
 
 
 def test_the_core_environment_evaluates_the_checkpoint(history):
