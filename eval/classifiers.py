@@ -1,7 +1,7 @@
-"""Models with a classification head: from a pretrained checkpoint, or the randomly initialised twin.
+"""Models with a classification head: from a checkpoint, ours or that of others, or our randomly initialised twin.
 
-Both come from the stock ``AutoModelForTokenClassification`` and ``AutoModelForSequenceClassification``. For one
-seed both have the same initial head, so that they differ in nothing but the pretraining.
+All come from the stock ``AutoModelForTokenClassification`` and ``AutoModelForSequenceClassification``. For one seed
+models of one shape have the same initial head, so that they differ in nothing but the pretraining.
 """
 
 from __future__ import annotations
@@ -25,6 +25,23 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from tasks.pretraining.settings import ModelSettings
+
+_HEADS: dict[TaskKind, Any] = {
+    "ner": transformers.models.auto.modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+    "classification": transformers.models.auto.modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+}
+"""The architectures that have a head for a kind of task."""
+
+_DROPOUTS = (
+    *("hidden_dropout_prob", "classifier_dropout", "classifier_dropout_prob"),  # BERT, ALBERT, ELECTRA, RoBERTa
+    *("dropout", "seq_classif_dropout"),  # DistilBERT
+    *("pooler_dropout", "cls_dropout"),  # DeBERTa
+    *("embedding_dropout", "mlp_dropout"),  # ModernBERT
+)
+"""What configurations call the dropout of hidden states and before the head."""
+
+_DEVIATION = 0.02
+"""Of a head's initial weights where the configuration states none: BERT's."""
 
 
 def build_classifier(
@@ -51,8 +68,8 @@ def build_classifier(
         tokenizer: decides the twin's vocabulary size.
 
     Raises:
-        UserError: the model has fewer positions than ``settings.max_length``.
-        StageError: the checkpoint lacks weights of the body.
+        StageError: the model has fewer positions than ``settings.max_length``, or no head of this kind, or the
+            checkpoint lacks weights of the body.
     """
     assert (checkpoint is None) != (shape is None)
     family: Any = (
@@ -65,25 +82,32 @@ def build_classifier(
     else:
         assert shape is not None
         config = model_config(shape, tokenizer)
+    if config.model_type not in _HEADS[kind]:
+        raise StageError(f"transformers has no head for {kind} on the architecture {config.model_type}")
     _prepare(config, labels, settings)
-    with torch.random.fork_rng(devices=[]), _quiet_transformers():
+    # what is not asked for is torch's fused attention where the architecture has it
+    attention = {"attn_implementation": "eager"} if hardware.attention == "eager" else {}
+    with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(seed)
+        missing: set[str] = set()
         if checkpoint is None:
-            model = family.from_config(config, attn_implementation=hardware.attention)
+            model = family.from_config(config, **attention)
         else:
-            model, loaded = family.from_pretrained(
-                checkpoint,
-                config=config,
-                attn_implementation=hardware.attention,
-                output_loading_info=True,
-            )
-            lacking = [name for name in sorted(loaded["missing_keys"]) if not name.startswith("classifier.")]
-            if lacking := [name for name in lacking if ".pooler" not in name]:
-                raise StageError(f"{checkpoint} lacks {len(lacking)} weights, such as {lacking[0]}")
-    _initialise_head(model.classifier, config.initializer_range, seed)
+            model, loaded = family.from_pretrained(checkpoint, config=config, output_loading_info=True, **attention)
+            missing = set(loaded["missing_keys"])
+    model = model.float()
+    body = f"{model.base_model_prefix}."
+    if lacking := [name for name in sorted(missing) if name.startswith(body) and ".pooler" not in name]:
+        raise StageError(f"{checkpoint} lacks {len(lacking)} weights, such as {lacking[0]}")
+    if settings.max_length > (positions := usable_positions(model)):
+        raise StageError(
+            f"fine_tuning.max_length {settings.max_length} is more than the {positions} positions that the "
+            f"model ({config.model_type}) can use; lower it"
+        )
+    _initialise_head(model, missing, seed)
     if hardware.device.type == "cpu":
         replace_dropout(model, seed)
-    result: PreTrainedModel = model.float().to(hardware.device)
+    result: PreTrainedModel = model.to(hardware.device)
     return result
 
 
@@ -101,33 +125,47 @@ def choose(settings: FineTuningSettings) -> Hardware:
 
 
 def _prepare(config: PretrainedConfig, labels: tuple[str, ...], settings: FineTuningSettings) -> None:
-    if settings.max_length > config.max_position_embeddings:
-        raise UserError(
-            f"fine_tuning.max_length {settings.max_length} is more than the model's "
-            f"{config.max_position_embeddings} positions; lower it"
-        )
     config.id2label = dict(enumerate(labels))
     config.label2id = {name: number for number, name in enumerate(labels)}
     if settings.dropout is not None:
         # attention weights keep the dropout of the checkpoint's own config.json
-        for name in ("hidden_dropout_prob", "classifier_dropout", "classifier_dropout_prob"):
+        for name in _DROPOUTS:
             if hasattr(config, name):
                 setattr(config, name, settings.dropout)
 
 
-def _initialise_head(head: torch.nn.Module, deviation: float, seed: int) -> None:
-    """Normal weights and zero biases from the seed alone, whatever was drawn before (BERT's initialisation)."""
+def usable_positions(model: PreTrainedModel) -> int:
+    """The longest input in tokens, special tokens included.
+
+    RoBERTa and its kin count positions from behind the padding's id: of 514 rows they use 512.
+    """
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return int(model.config.max_position_embeddings)
+
+
+def _initialise_head(model: PreTrainedModel, missing: set[str], seed: int) -> None:
+    """The weights behind the body from the seed alone, whatever was drawn before (BERT's initialisation).
+
+    They are matrices of a normal distribution, norms of ones, and biases of zeros, whatever the architecture calls
+    them. A pooler that the checkpoint does not have belongs to them, and comes last: a loaded one changes no other.
+    """
     generator = torch.Generator().manual_seed(seed)
+    deviation = getattr(model.config, "initializer_range", _DEVIATION)
+    body = f"{model.base_model_prefix}."
+    head = [(name, weight) for name, weight in model.named_parameters() if not name.startswith(body)]
+    new = [(name, weight) for name, weight in model.named_parameters() if name.startswith(body) and name in missing]
     with torch.no_grad():
-        for weight in head.parameters():
+        for name, weight in [*head, *new]:
             if weight.ndim > 1:
                 weight.normal_(0.0, deviation, generator=generator)
             else:
-                weight.zero_()
+                weight.fill_(0.0 if name.endswith("bias") else 1.0)
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """No loading bar, and no warning that the head is new: it is meant to be."""
     log = transformers.utils.logging
     verbosity, bar = log.get_verbosity(), log.is_progress_bar_enabled()

@@ -94,7 +94,7 @@ def fine_tune(
     steps = settings.epochs * math.ceil(len(training) / settings.batch_size)
     history = History()
     best_weights: dict[str, torch.Tensor] = {}
-    watched_loss, waited, step = math.inf, 0, 0
+    lowest_loss, waited, step = math.inf, 0, 0
     for number in range(1, settings.epochs + 1):
         model.train()
         total = labels_seen = 0.0
@@ -122,10 +122,10 @@ def fine_tune(
             history.best = epoch
             best_weights = copy.deepcopy(model.state_dict())
         if settings.patience is not None:
-            if epoch.validation_loss < watched_loss - settings.threshold:
-                watched_loss, waited = epoch.validation_loss, 0
-            else:
-                waited += 1
+            # against the lowest loss of all, also where that fell by too little to count: as transformers'
+            # EarlyStoppingCallback does, by which published runs were stopped
+            waited = 0 if epoch.validation_loss < lowest_loss - settings.threshold else waited + 1
+            lowest_loss = min(lowest_loss, epoch.validation_loss)
             if waited >= settings.patience:
                 break
     if best_weights:

@@ -17,7 +17,7 @@ from pydantic import Field
 from eval.item_counts import Predictions, checked_counts, gathered_path, read_predictions, write_gathered
 from eval.label_scores import details_of
 from eval.published import published_tables
-from eval.results import MissingSeed, Results, SeedScore, TaskResult
+from eval.results import AbsentModel, MissingSeed, Results, SeedScore, TaskResult
 from eval.settings import EvaluationSettings, FineTuningSettings, ModelName, TaskKind, TaskName
 from eval.summary import Measured, Pair, conclude, task_summary
 from tasks.contract import EXECUTION, Progress, Settings, Stage, StageError
@@ -58,6 +58,9 @@ class GatheringSettings(Settings):
     """Settings of the stage ``evaluate``: which seed runs there must be."""
 
     models: tuple[ModelName, ...] = Field(min_length=1)
+    """Our own."""
+    compared: dict[ModelName, str] = Field(default_factory=dict)
+    """Those of others by name, each with its title."""
     seeds: tuple[int, ...] = Field(min_length=1)
     tasks: dict[TaskName, DeclaredTask] = Field(min_length=1)
     missing: dict[str, str] = Field(default_factory=dict)
@@ -73,7 +76,10 @@ def gathering_settings(evaluation: EvaluationSettings, recipe_name: str = "") ->
         name: DeclaredTask(kind=task.kind, title=task.title, published=task.published, fine_tuning=task.fine_tuning)
         for name, task in evaluation.tasks.items()
     }
-    return GatheringSettings(models=evaluation.models, seeds=evaluation.seed_list, tasks=tasks, recipe=recipe_name)
+    compared = {name: model.title or model.origin for name, model in evaluation.compare_with.items()}
+    return GatheringSettings(
+        models=evaluation.models, compared=compared, seeds=evaluation.seed_list, tasks=tasks, recipe=recipe_name
+    )
 
 
 def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
@@ -88,13 +94,13 @@ def run(settings: GatheringSettings, inputs: Mapping[str, Path], folder: Path, p
         progress: told the seed runs.
 
     Raises:
-        StageError: a declared seed run is missing and not said to have failed, all of a model on a task have, or runs
-            of one task were not made on the same data; predictions cannot be read or do not have the stored score.
+        StageError: a declared seed run is missing and not said to have failed, all of one of our models on a task
+            have, runs of one task were not made on the same data, or predictions cannot be read or do not have the
+            stored score. A compared model without any run is absent.
     """
     runs: dict[str, dict[str, Any]] = {}
-    declared = [
-        f"{model}/{task}/{seed}" for task in settings.tasks for model in settings.models for seed in settings.seeds
-    ]
+    names = (*settings.models, *settings.compared)
+    declared = [f"{model}/{task}/{seed}" for task in settings.tasks for model in names for seed in settings.seeds]
     for done, key in enumerate(declared, start=1):
         if key not in settings.missing:
             if key not in inputs:
@@ -145,7 +151,9 @@ def _task_result(
     predictions: Mapping[str, Predictions],
 ) -> tuple[TaskResult, tuple[Pair, ...]]:
     """One task, its comparisons still to be added, and the pairs that they are made of."""
-    measured = [_measured(settings, model, name, task, runs, predictions) for model in settings.models]
+    names = (*settings.models, *settings.compared)
+    tried = [_measured(settings, model, name, task, runs, predictions) for model in names]
+    measured = [one for one in tried if isinstance(one, Measured)]
     ours = [runs[key] for key in predictions]
     first = ours[0]
     if any(one["data"] != first["data"] for one in ours):
@@ -170,6 +178,7 @@ def _task_result(
         fine_tuning=identity_of(task.fine_tuning, _no_file),
         majority=first["majority"],
         models=models,
+        absent=tuple(one for one in tried if isinstance(one, AbsentModel)),
         comparisons=(),
         published=table.scores() if table else (),
         published_differences=tuple(table.differences(first["data"], first["metric"])) if table else (),
@@ -185,7 +194,7 @@ def _measured(
     task: DeclaredTask,
     runs: dict[str, dict[str, Any]],
     predictions: Mapping[str, Predictions],
-) -> Measured:
+) -> Measured | AbsentModel:
     seeds, counts, missing = [], [], []
     for seed in settings.seeds:
         key = f"{model}/{name}/{seed}"
@@ -194,9 +203,14 @@ def _measured(
         else:
             seeds.append(_seed_score(runs[key]))
             counts.append(checked_counts(task.kind, predictions[key], runs[key]["score"]))
+    if not seeds and model in settings.compared:
+        return AbsentModel(model=model, title=settings.compared[model], reason=missing[0].reason)
     if not seeds:
         raise StageError(f"{name}: all seed runs of {model} failed, seed {missing[0].seed} with: {missing[0].reason}")
-    return Measured(model, tuple(seeds), tuple(counts), tuple(missing))
+    parameters = runs[f"{model}/{name}/{seeds[0].seed}"].get("parameters")
+    return Measured(
+        model, tuple(seeds), tuple(counts), tuple(missing), settings.compared.get(model, ""), parameters=parameters
+    )
 
 
 def _no_file(path: Path) -> str:
@@ -239,4 +253,4 @@ def _describe(source: dict[str, Any]) -> str:
     return "own files"
 
 
-STAGE = Stage("evaluate", version=4, settings=GatheringSettings, run=run)
+STAGE = Stage("evaluate", version=5, settings=GatheringSettings, run=run)

@@ -91,6 +91,8 @@ def public_report(report: Report, private: Private, *, peer_names: bool = False)
     values = report.model_dump(mode="json")
     for place in values["environments"]:
         place["host"] = ""
+    if values["cost"]:
+        _hide_machines(values["cost"])
     for settings in (values["recipe"].get("pretraining", {}).get("collaborative") or {},):
         for key in ("listen", "announce"):
             settings.pop(key, None)
@@ -101,6 +103,20 @@ def public_report(report: Report, private: Private, *, peer_names: bool = False)
         for number, peer in enumerate(peers, start=1):
             peer |= {"name": f"peer {number}", "peer": ""}
     return Report.model_validate(_walked(values, private))
+
+
+def _hide_machines(cost: dict[str, Any]) -> None:
+    """The user's rows of prices may be called as the machine is, and their source is nobody's business."""
+    replaced = {row["instance"] for row in cost["replaced_prices"]}
+    own = [row for row in cost["own_prices"] if row["instance"] not in replaced]
+    numbered = {row["instance"]: f"own machine {number}" for number, row in enumerate(own, start=1)}
+    for run in cost["measured"]:
+        run["machine"]["host"] = ""
+        for price in run["prices"]:
+            price["instance"] = numbered.get(price["instance"], price["instance"])
+    used = [run["price"] for run in cost["published"] if run["price"] in cost["own_prices"]]
+    for row in [*used, *cost["own_prices"]]:
+        row |= {"instance": numbered.get(row["instance"], row["instance"]), "source": "the user's own price"}
 
 
 def _walked(value: Any, private: Private) -> Any:

@@ -20,6 +20,7 @@ from eval.comparison_schema import RunComparison
 from eval.comparison_view import comparison_view
 from eval.history import HistoryEntry
 from eval.history_view import history_views
+from eval.report_cost import cost_view
 from eval.report_peers import peers_view
 from eval.report_schema import Report
 from eval.report_scores import run_facts, task_view
@@ -109,6 +110,7 @@ def _content(report: Report) -> dict[str, Any]:
         "packing_table": packing_table(report.packing),
         "corpus_table": corpus_table(report.corpus),
         "timing_table": timing_table(report),
+        "cost": cost_view(report.cost) if report.cost else None,
         "stages_table": stages_table(report),
         "environment_tables": environment_tables(report),
         "recipe_yaml": yaml.safe_dump(report.recipe, sort_keys=False, allow_unicode=True, width=100),

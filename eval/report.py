@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from eval.cost import cost_of, run_of
+from eval.prices import load_prices
 from eval.report_peers import peer_cautions
 from eval.report_schema import (
     CollaborationFacts,
@@ -29,7 +31,7 @@ from eval.report_schema import (
 )
 from eval.report_wording import cautions, verdict
 from eval.results import Results
-from tasks.contract import LOGS, Progress, Settings, Stage, StageError
+from tasks.contract import LOGS, Progress, Settings, Stage, StageError, UserPath
 from tasks.record import Damaged, Record, read_record
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class ReportSettings(Settings):
     """One or two sentences below the title."""
     recipe: dict[str, Any]
     """The whole recipe as composed, shown for provenance."""
+    prices: UserPath | None = None
+    """The user's prices of machines, see :mod:`eval.prices`."""
 
 
 def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
@@ -69,6 +73,7 @@ def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, prog
 
     Raises:
         StageError: an artifact lacks a figure that the report shows.
+        UserError: the user's file of prices is wrong.
     """
     progress(0, 3, unit="steps", note="gathering")
     report = collect(settings, inputs)
@@ -87,7 +92,7 @@ def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, prog
     }
 
 
-STAGE = Stage("report", version=6, settings=ReportSettings, run=run, shows_records=True)
+STAGE = Stage("report", version=7, settings=ReportSettings, run=run, shows_records=True)
 
 
 def render(report_json: str, history: Sequence[HistoryEntry] = ()) -> tuple[str, str]:
@@ -136,6 +141,14 @@ def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:
     seed_runs = _seed_runs(inputs["evaluate"], records["evaluate"])
     environments = _environments([*records.items(), *(("seed-run", record) for record in seed_runs)])
     complete = len(seed_runs) == len(records["evaluate"].inputs) > 0
+    seed_run_seconds = round(sum(record.seconds for record in seed_runs), 3) if complete else None
+    stage_seconds = sum(record.seconds for record in records.values())
+    measured = run_of(
+        records["pretrain"],
+        engine=settings.recipe["pretraining"]["engine"],
+        peers=[peer.name for peer in collaboration.peers] if collaboration else (),
+        chain_seconds=None if seed_run_seconds is None else stage_seconds + seed_run_seconds,
+    )
     found = [
         *cautions(
             results=results,
@@ -162,7 +175,8 @@ def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:
             StageFacts(**record.model_dump(include=set(StageFacts.model_fields))) for record in records.values()
         ),
         seed_runs=len(records["evaluate"].inputs),
-        seed_run_seconds=round(sum(record.seconds for record in seed_runs), 3) if complete else None,
+        seed_run_seconds=seed_run_seconds,
+        cost=cost_of(settings.recipe, [measured] if measured else [], load_prices(settings.prices)),
         environments=environments,
         recipe=settings.recipe,
     )

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
+from eval.cost_schema import Cost
 from eval.results import Results
 from tasks.foreign_text import printable
 
@@ -262,5 +263,7 @@ class Report(BaseModel):
     seed_runs: int
     seed_run_seconds: float | None
     """Working time of all seed runs together, even if they ran side by side; None if a record of one is gone."""
+    cost: Cost | None = None
+    """None in reports of versions before it was computed."""
     environments: tuple[EnvironmentFacts, ...]
     recipe: dict[str, Any]

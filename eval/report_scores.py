@@ -48,6 +48,8 @@ class TaskView:
     drawing: str
     """What the strips show."""
     models: tuple[ModelView, ...]
+    absent: tuple[tuple[str, str, str], ...]
+    """Models of others without any score: name, which one it is, and why."""
     majority: str
     axis: Markup
     sentence: str
@@ -106,11 +108,22 @@ def task_view(task: TaskResult, number: int, parts: Mapping[str, tuple[str, str]
     several = any(model.std is not None for model in task.models)
     title = "mean ± std, per cent (sample std, n - 1)" if several else "score, per cent"
     majority = f"{per_cent(task.majority)}"
+    declared = max(model.declared for model in task.models)
     rows = []
-    for view in models:
-        rows.append((view.name, view.score, view.n, view.other_seeds, view.other_items, _seed_list(view)))
+    for model, view in zip(task.models, models, strict=True):
+        rows.append(
+            (
+                f"{view.name} ({model.title})" if model.title else view.name,
+                view.score,
+                view.n,
+                view.other_seeds,
+                view.other_items,
+                _seed_list(view),
+            )
+        )
         if view.without_degenerate:
             rows.append((f"{view.name}, without runs that learnt nothing", view.without_degenerate, "", "", "", ""))
+    rows += [(f"{one.model} ({one.title})", "no score", f"0/{declared}", "", "", one.reason) for one in task.absent]
     items = ", ".join(f"{count:,} {split}" for split, count in task.items.items())
     return TaskView(
         name=task.task,
@@ -126,9 +139,10 @@ def task_view(task: TaskResult, number: int, parts: Mapping[str, tuple[str, str]
             else "the one seed as a point, and the interval for other test items as a bar"
         ),
         models=models,
+        absent=tuple((one.model, one.title, one.reason) for one in task.absent),
         majority=majority,
         axis=score_axis(scale),
-        sentence=" ".join(one.sentence for one in task.comparisons),
+        sentence=" ".join([one.sentence for one in task.comparisons if one.model == task.comparisons[0].model]),
         comparisons=_comparisons(task, number),
         details=detail_tables(task, number),
         headline=f"The score is {task.headline}." if task.headline else "",
@@ -153,12 +167,12 @@ def task_view(task: TaskResult, number: int, parts: Mapping[str, tuple[str, str]
 
 def _parts(task: TaskResult) -> dict[str, tuple[str, str]]:
     comparison = task.comparison
-    if comparison is None:
-        return {}
-    return {
-        comparison.model: ("pretrained", "with pretraining"),
-        comparison.baseline: ("baseline", "same shape, without pretraining"),
-    }
+    parts = {model.model: ("other", model.title) for model in task.models}
+    if comparison is not None:
+        parts[comparison.baseline] = ("baseline", "same shape, without pretraining")
+    if "pretrained" in parts:
+        parts["pretrained"] = ("pretrained", "ours, with pretraining")
+    return parts
 
 
 def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float], role: str, remark: str) -> ModelView:
@@ -166,7 +180,7 @@ def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]
     sound = model.without_degenerate
     return ModelView(
         name=model.model,
-        remark=remark,
+        remark=", ".join(filter(None, (remark, _size(model)))),
         score=mean_and_std(model.mean, model.std),
         n=str(model.n) if not model.missing else f"{model.n}/{model.declared}",
         other_seeds=interval_text(model.interval),
@@ -186,6 +200,10 @@ def _model_view(task: TaskResult, model: ModelResult, scale: tuple[float, float]
             title=f"{model.model} on {task.task}: mean {per_cent(model.mean)}, seeds {values}",
         ),
     )
+
+
+def _size(model: ModelResult) -> str:
+    return "" if model.parameters is None else f"{model.parameters:,} parameters"
 
 
 def _seed_list(view: ModelView) -> str:

@@ -16,7 +16,7 @@ from eval.report_schema import (
     ProbeFacts,
     TokenizerFacts,
 )
-from eval.results import ModelResult, Results, TaskResult
+from eval.results import AbsentModel, ModelResult, Results, TaskResult
 
 FEW_SEEDS = 5
 """Fewer runs than this per model are called few."""
@@ -158,6 +158,17 @@ def _of_results(results: Results) -> Iterator[Caution]:
                 text=f"Few seeds: with {n} runs per model the spread itself is uncertain, so the interval for other "
                 "seeds is wide, and only large differences can be shown.",
             )
+    absent: dict[AbsentModel, list[str]] = {}
+    for task in results.tasks:
+        for one in task.absent:
+            absent.setdefault(one, []).append(task.task)
+    for one, tasks in absent.items():
+        yield Caution(
+            kind="absent model",
+            text=f"{one.model} ({one.title}) was to be compared with and has no score on {' and '.join(tasks)}: "
+            f"{one.reason.rstrip('.')}. Running again tries it again.",
+            important=True,
+        )
     for task in results.tasks:
         for model in task.models:
             for failed in model.missing:

@@ -91,6 +91,10 @@ class ModelResult(SeedSummary):
     """All seed runs of one model on one task; degenerate ones count."""
 
     model: str
+    title: str = ""
+    """Of a model of others: which one it is. Empty for ours."""
+    parameters: int | None = None
+    """Of the fine-tuned model, head included; None in results that were written before they were counted."""
     seeds: tuple[SeedScore, ...]
     missing: tuple[MissingSeed, ...] = ()
     item_interval: Interval
@@ -104,6 +108,15 @@ class ModelResult(SeedSummary):
     def declared(self) -> int:
         """The number of seeds that were declared: n and the missing ones."""
         return self.n + len(self.missing)
+
+
+class AbsentModel(_Row):
+    """A model of others that was declared and has no seed run on a task."""
+
+    model: str
+    title: str
+    reason: str
+    """The failure in one line."""
 
 
 class Comparison(_Row):
@@ -163,6 +176,7 @@ class TaskResult(_Row):
     majority: float
     """Score of the majority baseline: the most frequent class; for NER every word O, so 0."""
     models: tuple[ModelResult, ...]
+    absent: tuple[AbsentModel, ...] = ()
     comparisons: tuple[Comparison, ...]
     """Every pair of models."""
     published: tuple[PublishedScore, ...]

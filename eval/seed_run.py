@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 class SeedRunSettings(Settings):
     """Settings of the stage ``seed-run``."""
 
-    model: ModelName = Field(description="the pretrained checkpoint, or its randomly initialised twin")
-    model_settings: ModelSettings | None = Field(None, description="shape of the random twin; null for pretrained")
+    model: ModelName = Field(description="the pretrained checkpoint, its randomly initialised twin, or another model")
+    model_settings: ModelSettings | None = Field(None, description="shape of the random twin; null for others")
     task_name: TaskName = Field(description="name of the task in the recipe")
     task: TaskSettings = Field(description="the task, without what only the report needs (title, published)")
     seed: int = Field(ge=0, le=MAX_SEED, description="of head, order of the items and dropout; of a random body too")
@@ -51,7 +51,7 @@ def seed_run_settings(evaluation: EvaluationSettings, model_settings: ModelSetti
             task=task.model_copy(update={"title": None, "published": None}),
             seed=seed,
         )
-        for model in evaluation.models
+        for model in evaluation.model_names
         for name, task in evaluation.tasks.items()
         for seed in evaluation.seed_list
     }
@@ -62,14 +62,14 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
 
     Args:
         settings: the run's settings.
-        inputs: ``checkpoint``, the pretrain stage's artifact, for the pretrained model; ``tokenizer``, the tokenizer
-            stage's, for the random twin.
+        inputs: ``checkpoint``, the artifact with the model's folder ``checkpoint``, of the pretrain stage or of a
+            compared model; for the random twin ``tokenizer``, the tokenizer stage's.
         folder: gets ``predictions.jsonl`` and ``scores.json``.
         progress: told the optimiser steps.
 
     Raises:
-        UserError: the data is wrong, or the maximal length exceeds the model's positions.
-        StageError: a data set or the checkpoint cannot be loaded.
+        UserError: the data is wrong.
+        StageError: a data set or the checkpoint cannot be loaded, or the maximal length exceeds the model's positions.
     """
     import torch
 
@@ -83,7 +83,7 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
     facts = {"source": _source_facts(task.source), **data.facts()}
     for warning in (warnings := warnings_of(task, facts)):
         logger.warning("%s: %s", settings.task_name, warning)
-    checkpoint = inputs["checkpoint"] / "checkpoint" if settings.model == "pretrained" else None
+    checkpoint = inputs["checkpoint"] / "checkpoint" if settings.model_settings is None else None
     tuned = tune(
         task,
         data,
@@ -107,6 +107,7 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
         "validation_score": best.validation_score,
         "best_epoch": best.epoch,
         "epochs": len(history.epochs),
+        "parameters": sum(weight.numel() for weight in tuned.model.parameters()),
         "flags": find_flags(kind, predicted, scores["score"], majority, history.diverged),
         "truncated_items": encoded.truncated_items,
         "truncated_words": encoded.truncated_words,
@@ -153,4 +154,4 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-STAGE = Stage("seed-run", version=2, settings=SeedRunSettings, run=run)
+STAGE = Stage("seed-run", version=3, settings=SeedRunSettings, run=run)

@@ -6,15 +6,19 @@ with the same settings, so that the only difference between them is the pretrain
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
+from eval.compared_settings import ComparedModel
+from eval.fields import RepositoryName, Revision, absolute, like, name_of
 from eval.labels import ner_label_problem
-from tasks.contract import Settings, UserPath, absolute_path
+from eval.presets import resolved
+from tasks.contract import EXECUTION, Settings, UserPath
 
-ModelName = Literal["pretrained", "random"]
+OwnModel = Literal["pretrained", "random"]
+TaskName = Annotated[str, name_of("task", "ner")]
+ModelName = Annotated[str, name_of("model", "xlm-r-large")]
 TaskKind = Literal["ner", "classification"]
 FileFormat = Literal["auto", "conll", "csv", "tsv", "jsonl", "parquet"]
 
@@ -33,35 +37,12 @@ MAX_ITEMS = 10_000_000
 """Upper limit of items, and of all that is counted over them."""
 
 
-def _like(pattern: str, remedy: str) -> AfterValidator:
-    """A string of this form, as a whole; pydantic's own check would show the user the pattern."""
-
-    def check(text: str | None) -> str | None:
-        if text is not None and not re.fullmatch(pattern, text):
-            raise ValueError(remedy)
-        return text
-
-    return AfterValidator(check)
-
-
 def filled(pattern: str, split: SplitName, config: str | None) -> str:
     """A glob with its ``{split}`` and ``{config}`` filled in."""
     return pattern.replace("{split}", split).replace("{config}", config or "")
 
 
-def _absolute(path: str | None, info: ValidationInfo) -> str | None:
-    return None if path is None else absolute_path(path, info)
-
-
-_with_split = _like(r".*\{split\}.*", "should have {split} where the name of the split stands")
-
-TaskName = Annotated[
-    str,
-    _like(
-        "[a-z0-9][a-z0-9_-]*",
-        "a task's name should be lower-case letters (a to z), digits, dashes and underscores, such as ner",
-    ),
-]
+_with_split = like(r".*\{split\}.*", "should have {split} where the name of the split stands")
 
 
 class FineTuningSettings(Settings):
@@ -71,6 +52,10 @@ class FineTuningSettings(Settings):
     validation loss. The test split is scored once, with the weights of that epoch.
     """
 
+    # excluded and no part of the identity: a preset is the values that it stands for
+    preset: Annotated[Literal["default", "paper"] | None, EXECUTION] = Field(
+        None, exclude=True, description="named values for the keys that are not given, see eval/presets.py"
+    )
     learning_rate: float = Field(5e-4, gt=0, description="highest learning rate, reached after the warmup")
     epochs: int = Field(3, gt=0, le=100_000, description="passes over the training split, fewer if stopped early")
     batch_size: int = Field(32, gt=0, le=1_000_000, description="items in an optimiser step")
@@ -88,16 +73,23 @@ class FineTuningSettings(Settings):
     patience: int | None = Field(
         None, gt=0, le=100_000, description="stop after so many epochs without lower validation loss; null: never"
     )
-    threshold: float = Field(0.0, ge=0, description="with patience: a smaller fall of the loss does not count")
+    threshold: float = Field(
+        0.0, ge=0, description="with patience: a loss that is no more than this below the lowest so far does not count"
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="of the matrix products; weights stay fp32; auto takes bf16 where it is faster"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, data: Any) -> Any:
+        return resolved(data)
+
     @model_validator(mode="after")
     def _consistent(self) -> FineTuningSettings:
         if self.threshold and self.patience is None:
-            raise ValueError(f"threshold {self.threshold} has no effect without patience")
+            raise ValueError(f"threshold {self.threshold} has no effect without patience; set both, or threshold to 0")
         return self
 
 
@@ -137,17 +129,13 @@ class HubSource(_Columns):
     """A data set of the Hugging Face hub with splits train, validation and test, pinned to a commit."""
 
     kind: Literal["hub"]
-    dataset: Annotated[str, _like(r"[\w.-]+/[\w.-]+", "should be owner/name, as in the page's address")] = Field(
-        description="owner/name"
-    )
+    dataset: RepositoryName = Field(description="owner/name")
     config: str | None = Field(None, description="configuration, such as the language")
-    revision: Annotated[
-        str, _like("[0-9a-f]{40}", "pin it: a revision is the full commit hash, 40 digits of 0-9 and a-f")
-    ] = Field(description="commit, 40 hexadecimal digits")
+    revision: Revision = Field(description="commit, 40 hexadecimal digits")
     parquet_files: Annotated[str | None, _with_split] = Field(
         None, description="glob of Parquet files with {split} in it, and {config}, where it has no configurations"
     )
-    local: Annotated[str | None, _with_split, AfterValidator(_absolute)] = Field(
+    local: Annotated[str | None, _with_split, absolute] = Field(
         None,
         description="glob of a local copy's Parquet files with {split} in it, and {config}, read in place of the hub: "
         "copies/wikiann/{config}/{split}-*.parquet",
@@ -180,7 +168,7 @@ class TaskSettings(Settings):
     )
     fine_tuning: FineTuningSettings = Field(default_factory=FineTuningSettings, description="same for every model")
     sha256: Annotated[
-        str | None, _like("[0-9a-f]{64}", "should be 64 digits of 0-9 and a-f, as scores.json of a seed run has it")
+        str | None, like("[0-9a-f]{64}", "should be 64 digits of 0-9 and a-f, as scores.json of a seed run has it")
     ] = Field(None, description="digest that the content must have, from data.sha256 in a seed run's scores.json")
     max_overlap: float = Field(
         0.01,
@@ -215,8 +203,11 @@ class EvaluationSettings(Settings):
         description="a number n for the seeds 1 to n, or a list of seeds; at most 1000, since each one is a "
         "fine-tuning of every model on every task",
     )
-    models: tuple[ModelName, ...] = Field(
+    models: tuple[OwnModel, ...] = Field(
         ("pretrained", "random"), min_length=1, description="pretrained, and its randomly initialised twin"
+    )
+    compare_with: dict[ModelName, ComparedModel] = Field(
+        default_factory=dict, description="models of others by name, fine-tuned and scored in the same way"
     )
     tasks: dict[TaskName, TaskSettings] = Field(min_length=1, description="tasks by name")
 
@@ -228,7 +219,17 @@ class EvaluationSettings(Settings):
                 raise ValueError(f"seeds: {seed} stands twice, or is not from 0 to {MAX_SEED}")
         if len(set(self.models)) != len(self.models):
             raise ValueError(f"models {list(self.models)} are not distinct")
+        for name, model in self.compare_with.items():
+            if name in (*get_args(OwnModel), "majority"):
+                raise ValueError(f"compare_with.{name}: this name has a meaning of its own; choose another one")
+            if problem := model.pin_problem():
+                raise ValueError(f"compare_with.{name}: {problem}")
         return self
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """Our own models, then those that they are compared with."""
+        return (*self.models, *self.compare_with)
 
     @property
     def seed_list(self) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ CHANCE = 0.05
 DEGENERATE = frozenset({"loss not a number", "one class only", "F1 near 0", "at or below majority"})
 """Flags of a run that has learnt nothing: such runs stay in the mean, and a second line leaves them out."""
 
-_NAMES = {"pretrained": "the pretrained model", "random": "random initialisation"}
+_NAMES = {"pretrained": "our pretrained model", "random": "random initialisation"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Measured:
     counts: tuple[Counts, ...]
     """A seed's counts, in the order of ``seeds``, each of shape (items, 3)."""
     missing: tuple[MissingSeed, ...] = ()
+    title: str = ""
+    parameters: int | None = None
 
     @property
     def scores(self) -> list[float]:
@@ -163,6 +165,8 @@ def _result(measured: Measured, item_interval: tuple[float, float]) -> ModelResu
     return ModelResult(
         **summarise(measured.scores).model_dump(),
         model=measured.model,
+        title=measured.title,
+        parameters=measured.parameters,
         seeds=measured.seeds,
         missing=measured.missing,
         item_interval=Interval(low=item_interval[0], high=item_interval[1]),

@@ -142,6 +142,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_bounds(report)
     _add_settings(report)
+    cost = command(
+        "cost",
+        commands.cost_command,
+        "say what a pretraining costs: measured here, and as published",
+        "Say what a recipe's pretraining costs: this run and the full schedule, by the measured speed and the prices "
+        "of machines of the same kind; and, apart from it, what others published.",
+    )
+    cost.add_argument("recipe", metavar="RECIPE")
+    cost.add_argument("--json", action="store_true", help="all figures, without the sentences")
+    cost.add_argument(
+        "--prices", metavar="FILE", help="rows of your own beside the built-in ones (as cost.prices of the recipe)"
+    )
+    _add_settings(cost)
     history = command(
         "history",
         commands.history_command,

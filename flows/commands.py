@@ -95,7 +95,8 @@ def _run(options: Options, fail_below: tuple[str, ...] = (), fail_on_drop: bool 
     outcomes, warnings = run_with_prefect(options, terminal.run_node)
     paths = {outcome.name: str(outcome.path) for outcome in outcomes}
     _print_end(paths)
-    missing = [step.node.name for step in prepared.steps if step.node.name not in paths]
+    lost = {step.node.name: set(step.node.inputs.values()) for step in prepared.steps if step.node.name not in paths}
+    missing = [name for name, inputs in lost.items() if not inputs & set(lost)]  # what others are missing for
     if missing:
         warnings = [*warnings, f"failed and missing: {', '.join(missing)}; the same command tries again"]
     for warning in warnings:
@@ -207,6 +208,15 @@ def history_command(arguments: argparse.Namespace) -> int:
         print("\n".join(columns(terminal_rows(entries))))
     else:
         print(f"no finished evaluation of {recipe} in {store.root}")
+    return 0
+
+
+def cost_command(arguments: argparse.Namespace) -> int:
+    """Say what a recipe's pretraining costs: as measured in the store, and as published."""
+    from flows.cost import cost_text, recipe_cost
+
+    cost = recipe_cost(arguments.recipe, tuple(arguments.set_), arguments.store, arguments.prices)
+    print(cost.model_dump_json(indent=1) if arguments.json else cost_text(cost))
     return 0
 
 

@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from eval.compared_model import check as check_models
 from eval.data import check as check_tasks
+from eval.prices import load_prices
 from flows.graph import Node, nodes_of
 from flows.plan import Selection, Step, make_plan
 from flows.recipe import Recipe, load_recipe
@@ -78,6 +80,8 @@ def prepare(options: Options) -> Prepared:
     recipe = load_recipe(options.recipe, options.set_)
     check_corpus(recipe.corpus)
     check_tasks(recipe.evaluation)
+    check_models(recipe.evaluation)
+    load_prices(recipe.cost.prices)  # for the last stage: what is wrong is said before the first
     store = Store(options.store)
     selection = Selection(options.only, options.from_, options.until, options.force)
     steps, inputs = make_plan(nodes_of(recipe), store, selection, verify=options.verify)
@@ -128,9 +132,9 @@ def carry_out(
 ) -> list[StageOutcome]:
     """Work through a plan.
 
-    A seed run that fails is missing: it is said, and the evaluation gathers the others. As what is missing, and why,
-    is part of that evaluation's identity, the next run tries the seed run again and gathers anew if it succeeds. Wrong
-    input ends the run, and so does what the machine refuses.
+    A seed run that fails is missing, and so are all of a compared model that cannot be had: it is said, and the
+    evaluation gathers the others. As what is missing, and why, is part of that evaluation's identity, the next run
+    tries again and gathers anew if it succeeds. Wrong input ends the run, and so does what the machine refuses.
 
     Args:
         steps: what to do, in order.
@@ -151,6 +155,10 @@ def carry_out(
         outcomes[step.node.name] = StageOutcome(step.node.name, "reused", step.path, step.record, 0.0)
     failures: dict[str, str] = {}
     for planned in steps:
+        lost = [failures[name] for name in planned.node.inputs.values() if name in failures]
+        if lost and planned.node.dispensable:
+            failures[planned.node.name] = lost[0]
+            continue
         step = _without(planned, failures, store)
         try:
             outcomes[step.node.name] = run_node(step.node, work_of(step, outcomes, store, verify=verify))

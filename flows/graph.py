@@ -2,7 +2,8 @@
 
 corpus -> tokenizer -> pack -> pretrain -> seed runs (model x task x seed) -> evaluate -> report
 
-A corpus that is to hold no test text reads those first: test texts -> corpus.
+A corpus that is to hold no test text reads those first: test texts -> corpus. Models of others that ours is compared
+with are made ready each for itself: compared model -> its seed runs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from eval.compared_model import STAGE as COMPARED_MODEL
+from eval.compared_settings import ComparedModel
 from eval.gathering import STAGE as EVALUATE
 from eval.gathering import GatheringSettings, gathering_settings
 from eval.probe import probe_call
@@ -28,9 +31,9 @@ from tasks.pretraining.stage import STAGE as PRETRAIN
 from tasks.tokenizer_training import STAGE as TOKENIZER
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
-"""What a user can select, in order; the seed runs belong to ``evaluate``, the test texts to ``corpus``."""
+"""What a user can select, in order; seed runs and compared models belong to ``evaluate``, test texts to ``corpus``."""
 
-GROUPS = {SEED_RUN.name: "evaluate", TEST_TEXTS.name: "corpus"}
+GROUPS = {SEED_RUN.name: "evaluate", COMPARED_MODEL.name: "evaluate", TEST_TEXTS.name: "corpus"}
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,14 @@ class Node:
 
     @property
     def dispensable(self) -> bool:
-        """Whether the chain goes on without this node if it fails: a seed run that crashes is missing."""
-        return self.stage.name == SEED_RUN.name
+        """Whether the chain goes on without this node if it fails: a seed run that crashes is missing, and so are all
+        of a compared model that cannot be had."""
+        return self.stage.name in {SEED_RUN.name, COMPARED_MODEL.name}
+
+    @property
+    def fetches(self) -> str | None:
+        """What the node gets from the network unless it is on this machine already, for the plan."""
+        return self.settings.fetches if isinstance(self.settings, ComparedModel) else None
 
     def without(self, failures: Mapping[str, str]) -> Node:
         """The node as it reads what is there of its inputs, and is told why the others are not.
@@ -68,9 +77,15 @@ class Node:
 
 def nodes_of(recipe: Recipe) -> list[Node]:
     """The recipe's nodes in an order in which each one comes after its inputs."""
+    # first, so that one that cannot be had is known before hours of pretraining
+    compared = {
+        name: Node(f"compared-model/{name}", COMPARED_MODEL, model.model_copy(update={"title": None}), {})
+        for name, model in recipe.evaluation.compare_with.items()
+    }
     tested = [Node("test-texts", TEST_TEXTS, texts_settings(recipe.evaluation), {})]
     tested = tested if recipe.corpus.decontamination else []
     nodes = [
+        *compared.values(),
         *tested,
         Node("corpus", CORPUS, recipe.corpus, {node.name: node.name for node in tested}),
         Node("tokenizer", TOKENIZER, recipe.tokenizer, {"corpus": "corpus"}),
@@ -86,19 +101,18 @@ def nodes_of(recipe: Recipe) -> list[Node]:
             {"tokenizer": "tokenizer", "pack": "pack"},
         ),
     ]
+    sources = {"pretrained": {"checkpoint": "pretrain"}, "random": {"tokenizer": "tokenizer"}}
+    sources |= {name: {"checkpoint": node.name} for name, node in compared.items()}
     seed_runs = {
-        name: Node(
-            f"seed-run/{name}",
-            SEED_RUN,
-            settings,
-            {"checkpoint": "pretrain"} if settings.model == "pretrained" else {"tokenizer": "tokenizer"},
-        )
+        name: Node(f"seed-run/{name}", SEED_RUN, settings, sources[settings.model])
         for name, settings in seed_run_settings(recipe.evaluation, recipe.model).items()
     }
     gathering = gathering_settings(recipe.evaluation, recipe.name)
     # Licences and the like concern the model card alone, which reads them from the recipe itself.
     shown = recipe.model_dump(mode="json", exclude={"publishing"})
-    report = ReportSettings(recipe_name=recipe.name, description=recipe.description, recipe=shown)
+    report = ReportSettings(
+        recipe_name=recipe.name, description=recipe.description, recipe=shown, prices=recipe.cost.prices
+    )
     return [
         *nodes,
         *seed_runs.values(),

@@ -141,6 +141,7 @@ def _plan_node(
     path = store.artifact(node.stage.name, fingerprint)
 
     def run(reason: str) -> Step:
+        reason += f"; fetches {node.fetches} from the hub unless it is there" if node.fetches else ""
         return Step(node, "run", reason, identity, fingerprint, path, None, forced)
 
     if forced:

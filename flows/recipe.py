@@ -17,15 +17,20 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from eval import model_files, task_files
+from eval.definitions import named
+from eval.prices import CostSettings
 from eval.publishing import PublishingSettings
 from eval.settings import EvaluationSettings
-from eval.task_files import expanded, named
 from tasks.contract import Settings, UserError
 from tasks.corpus import CorpusSettings
 from tasks.packing import PackingSettings
 from tasks.pretraining.settings import ModelSettings, PretrainingSettings, sentence_order_problem
 from tasks.strict_yaml import cut, parse_yaml, read_yaml
 from tasks.tokenizer_settings import TokenizerSettings
+
+_DEFINED = {"tasks": task_files.expanded, "compare_with": model_files.expanded}
+"""Parts of ``evaluation`` whose entries may stand in files of their own, and what puts the files' content there."""
 
 
 class Recipe(Settings):
@@ -40,6 +45,7 @@ class Recipe(Settings):
     model: ModelSettings
     pretraining: PretrainingSettings
     evaluation: EvaluationSettings
+    cost: CostSettings = CostSettings()
     publishing: PublishingSettings = Field(default_factory=PublishingSettings)
 
     @field_validator("name")
@@ -63,6 +69,8 @@ class Recipe(Settings):
                 f"{self.pretraining.objective}; sentence order needs sentence-pairs, and only it does"
             )
         if problem := sentence_order_problem(self.model, self.pretraining):
+            raise ValueError(problem)
+        if self.corpus.script and (problem := self.tokenizer.script_problem(self.corpus.script.names)):
             raise ValueError(problem)
         probe = self.pretraining.probe
         if probe is not None and probe.task not in self.evaluation.tasks:
@@ -106,6 +114,8 @@ def find_recipe(recipe: str) -> Path:
             raise UserError(f"{recipe}: is a folder; name a recipe file in it")
         if path.is_file():
             return path
+        if recipe and path.exists():
+            raise UserError(f"{recipe}: is not a regular file; copy its content to one")
     except (OSError, RuntimeError) as error:  # a name too long, no permission; ~nobody
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"{cut(recipe)}: cannot be read ({reason})") from None
@@ -131,11 +141,13 @@ def load_recipe(recipe: str, changes: Sequence[str] = ()) -> Recipe:
     if not isinstance(data, dict):
         raise UserError(f"{path}: a recipe is a mapping of {', '.join(Recipe.model_fields)}")
     for change in changes:
-        _change_tasks(data, named)
+        for key in _DEFINED:
+            _change_part(data, key, named)
         _apply(data, change)
     folder = Path.cwd() if recipe in builtin_recipes() else path.parent
-    place = f"{_where(recipe, path, changes, 'evaluation.tasks')}: evaluation.tasks"
-    _change_tasks(data, lambda tasks: expanded(tasks, folder, place))
+    for key, expanded in _DEFINED.items():
+        place = f"{_where(recipe, path, changes, f'evaluation.{key}')}: evaluation.{key}"
+        _change_part(data, key, lambda part: expanded(part, folder, place))  # noqa: B023 (called at once)
     try:
         return Recipe.model_validate(data, context={"folder": folder})
     except ValidationError as error:
@@ -152,10 +164,10 @@ def _where(recipe: str, path: Path, changes: Sequence[str], place: str) -> str:
     return f"{recipe} with --set" if changes else str(path)
 
 
-def _change_tasks(data: dict[str, Any], change: Callable[[Any], Any]) -> None:
+def _change_part(data: dict[str, Any], key: str, change: Callable[[Any], Any]) -> None:
     evaluation = data.get("evaluation")
-    if isinstance(evaluation, dict) and "tasks" in evaluation:
-        evaluation["tasks"] = change(evaluation["tasks"])
+    if isinstance(evaluation, dict) and key in evaluation:
+        evaluation[key] = change(evaluation[key])
 
 
 def _apply(data: dict[str, Any], change: str) -> None:
@@ -205,6 +217,10 @@ def _first_problem(error: ValidationError, data: Any) -> tuple[str, str]:
         return place, f"is missing{more}"
     if problem["type"] == "union_tag_not_found":
         return f"{place}.{problem['ctx']['discriminator'].strip(chr(39))}", f"is missing{more}"
+    if problem["type"] == "union_tag_invalid":
+        tag, key = problem["ctx"]["tag"], problem["ctx"]["discriminator"].strip("'")
+        choices = problem["ctx"]["expected_tags"].replace("'", "").split(", ")
+        return f"{place}.{key}", f"{_shown(tag)}: {_nearest(tag, choices)}{more}"
     told = [_told(one) for one, other in zip(problems, places, strict=True) if other == place]
     text = " or ".join([told[0], *(one.removeprefix("should be ") for one in told[1:])])
     # Who checks several keys together names them and their values.
@@ -213,7 +229,7 @@ def _first_problem(error: ValidationError, data: Any) -> tuple[str, str]:
 
 
 def _told(problem: Any) -> str:
-    if problem["type"] in {"model_type", "dict_type"}:
+    if problem["type"] in {"model_type", "model_attributes_type", "dict_type"}:
         return "should be a mapping"
     text: str = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     return text.replace("valid tuple", "valid list").replace("Tuple should", "should")

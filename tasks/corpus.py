@@ -3,8 +3,8 @@
 What happens to a document, in this order:
 
 1. **read** from its source and stripped of white space at its ends; what cannot be read fails the stage or is skipped;
-2. **looked at** by itself (``corpus_cleaning``): it is dropped if it is empty, has too few letters of the expected
-   scripts, or has a run of words that a test text has too;
+2. **looked at** by itself (``corpus_cleaning``): it is dropped if nothing of it shows, if it has too few letters of
+   the expected scripts, or a run of words that a test text has too;
 3. **mixed**: without weights the sources follow one another. With weights, each document comes from a source drawn
    by weight, until one source has no more: only so are the proportions kept without reading anything twice;
 4. **compared** with all earlier ones, of any source (``corpus_duplicates``): exact and near duplicates are dropped;
@@ -26,6 +26,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
+from difflib import get_close_matches
 from pathlib import Path
 from random import Random
 from typing import Any, Literal, Self
@@ -41,6 +42,7 @@ from tasks.corpus_reading import Reading, place_of
 from tasks.corpus_shards import Document, Shards, shuffled
 from tasks.corpus_sources import FilesSource, Source, check_source
 from tasks.executor import Scheduler, open_executor, worker_count
+from tasks.tokenizer_scripts import known_scripts
 from tasks.user_files import shown
 
 TEST_TEXTS = "test-texts"
@@ -58,9 +60,9 @@ class ScriptSettings(Settings):
     def _known(cls, names: list[str]) -> list[str]:
         for name in names:
             if not is_script(name):
-                raise ValueError(
-                    f"{name} is no script that Unicode knows; they are called Bengali, Latin, Cyrillic ..."
-                )
+                near = get_close_matches(name.title(), [known.title() for known in known_scripts()], n=1)
+                known = f"did you mean {near[0]}?" if near else "they are called Bengali, Latin, Cyrillic ..."
+                raise ValueError(f"{name} is no script that Unicode knows; {known}")
         return names
 
 
@@ -282,4 +284,4 @@ def _too_few(settings: CorpusSettings, account: Account) -> UserError:
     return UserError(f"corpus.sources: {', '.join(counts)}{first}, in {', '.join(names)}; the corpus needs at least 2")
 
 
-STAGE = Stage("corpus", version=2, settings=CorpusSettings, run=run)
+STAGE = Stage("corpus", version=3, settings=CorpusSettings, run=run)

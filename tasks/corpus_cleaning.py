@@ -82,9 +82,17 @@ class Piece(NamedTuple):
 
 def analyse(analysis: Analysis, piece: Piece) -> list[Finding | None]:
     """A finding for each text of a piece, None where there is none."""
-    texts = [text for text in piece.texts if isinstance(text, str) and text]
-    findings = iter(_analysed(analysis, texts))
-    return [next(findings) if isinstance(text, str) and text else None for text in piece.texts]
+    shows = [isinstance(text, str) and shows_anything(text) for text in piece.texts]
+    findings = iter(_analysed(analysis, [text for text, there in zip(piece.texts, shows, strict=True) if there]))
+    return [next(findings) if there else None for there in shows]
+
+
+def shows_anything(text: str) -> bool:
+    """Whether there is more to a text than white space, control and format characters, joiners among them."""
+    import unicodedata
+
+    # Nearly always the first character decides.
+    return any(unicodedata.category(c) not in {"Cc", "Cf", "Zs", "Zl", "Zp"} for c in text)
 
 
 def _analysed(analysis: Analysis, texts: list[str]) -> list[Finding]:

@@ -6,17 +6,18 @@ decides what becomes of it. Nothing longer than the limit for a document is ever
 
 from __future__ import annotations
 
-import csv
 import errno
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from tasks.contract import UserError
+from tasks.corpus_csv import CsvTexts
+from tasks.corpus_fields import check_column, text_of
 from tasks.corpus_lines import DAMAGED, MEGABYTE, Lines, decompressed, is_compressed, too_long
 from tasks.user_files import COMPRESSIONS, json_object, shown
 
@@ -90,12 +91,13 @@ def _documents(
     if format == "jsonl":
 
         def parsed(line: str) -> str | None:
+            line = line.removeprefix("\ufeff")  # where files were put one behind the other
             if not line.strip():
                 return None
             return text_of(json_object(line, lines.place, [text_field]), text_field, lines.place, longest)
 
         return _each(map(parsed, lines))
-    return _each(_CsvTexts(lines, text_field, longest))
+    return _each(CsvTexts(lines, text_field, longest))
 
 
 def _each(texts: Iterator[Any]) -> Iterator[str | Unreadable]:
@@ -124,7 +126,7 @@ def _blocks(lines: Lines, longest: int, *, whole: bool) -> Iterator[str | Unread
         elif whole or line.strip():
             if not block:
                 start = lines.number
-            block.append(line)
+            block.append(_with_newline(line))
             size += len(line.encode())
             if size > longest and problem is None:
                 problem = Unreadable(f"{lines.name}:{start}: {too_long(size, longest)}")
@@ -137,53 +139,9 @@ def _blocks(lines: Lines, longest: int, *, whole: bool) -> Iterator[str | Unread
         yield problem or "".join(block)
 
 
-class _CsvTexts:
-    """The texts of a CSV file; the first row has the columns' names."""
-
-    def __init__(self, lines: Lines, text_field: str, longest: int) -> None:
-        # Also against a quote that is never closed. The module's own limit is less than a long document.
-        csv.field_size_limit(longest)
-        self._lines = lines
-        self._rows = csv.reader(lines, strict=True)
-        self._field = text_field
-        self._longest = longest
-        self._header: list[str] | None = None
-        self._ended = False
-
-    def __iter__(self) -> _CsvTexts:
-        return self
-
-    def __next__(self) -> str | None:
-        if self._ended:
-            raise StopIteration
-        if self._header is None:
-            self._ended = True  # without the columns' names there is nothing to read
-            self._header = self._checked_header(self._row()[0])
-            self._ended = False
-        row, place = self._row()
-        if not row:
-            return None
-        if len(row) > len(self._header):
-            raise UserError(f"{place}: {len(row)} columns instead of {len(self._header)}; quote the text")
-        values = dict(zip(self._header, [*row, *[None] * (len(self._header) - len(row))], strict=True))
-        return text_of(values, self._field, place, self._longest)
-
-    def _row(self) -> tuple[list[str], str]:
-        """The next row, and file and line where it begins: a quote that is not closed may end it much later."""
-        first = self._lines.number + 1
-        place = f"{self._lines.name}:{first}"
-        try:
-            return next(self._rows), place
-        except csv.Error as error:
-            last = self._lines.number
-            until = f", read up to line {last}" if last > first else ""
-            raise UserError(f"{place}: not CSV: {error}{until}; check the quotes") from None
-
-    def _checked_header(self, header: list[str]) -> list[str]:
-        if not header:
-            raise UserError(f"{self._lines.place}: the first line is blank; write the names of the columns there")
-        _check_column(self._field, header, self._lines.place)
-        return header
+def _with_newline(line: str) -> str:
+    """A line with the end that lines have in Python, whatever it was in the file."""
+    return line.rstrip("\r\n") + "\n" if line.endswith(("\r\n", "\r")) else line
 
 
 def _read_parquet(path: Path, text_field: str, longest: int) -> Read:
@@ -193,13 +151,13 @@ def _read_parquet(path: Path, text_field: str, longest: int) -> Read:
     name, done = shown(path), 0
     try:
         with ExitStack() as opened:
-            raw = decompressed(opened.enter_context(path.open("rb")), path, opened)
+            raw: BinaryIO = decompressed(opened.enter_context(path.open("rb")), path, opened)
             if is_compressed(path):  # Parquet is read from its end
                 plain = opened.enter_context(tempfile.TemporaryFile())
                 shutil.copyfileobj(raw, plain)
                 raw = cast(BinaryIO, plain)
             file = opened.enter_context(pyarrow.parquet.ParquetFile(raw))
-            _check_column(text_field, file.schema_arrow.names, name)
+            check_column(text_field, file.schema_arrow.names, name)
             total = file.metadata.num_rows
             for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=[text_field]):
                 for value in batch.column(0):
@@ -222,36 +180,3 @@ def _text_or_problem(value: Callable[[], Any], text_field: str, place: str, long
         return Unreadable(f"{place}: text that is not UTF-8; write the file again")
     except UserError as error:
         return Unreadable(str(error))
-
-
-def _check_column(text_field: str, names: list[str], place: str) -> None:
-    if text_field not in names:
-        raise UserError(_missing(text_field, names, place))
-    if names.count(text_field) > 1:
-        raise UserError(f"{place}: {names.count(text_field)} columns are called '{text_field}'; rename the others")
-
-
-def text_of(row: dict[str, Any], text_field: str, place: str, longest: int) -> str:
-    """The text of a row, or a :class:`UserError` that begins with ``place``.
-
-    Args:
-        row: values by name.
-        text_field: which one is the text.
-        place: file and line.
-        longest: most bytes of it in UTF-8.
-    """
-    text = row.get(text_field)
-    if not isinstance(text, str):
-        if text_field not in row:
-            raise UserError(_missing(text_field, row, place))
-        kind = "empty (null)" if text is None else f"not text but {type(text).__name__}"
-        raise UserError(f"{place}: the field '{text_field}' is {kind}")
-    if "\0" in text:
-        raise UserError(f"{place}: a NUL character in the field '{text_field}'; mend the text")
-    if 4 * len(text) > longest and (size := len(text.encode())) > longest:
-        raise UserError(f"{place}: {too_long(size, longest)}")
-    return text
-
-
-def _missing(text_field: str, names: Iterable[Any], place: str) -> str:
-    return f"{place}: no field '{text_field}'; there are {', '.join(map(str, names))}: set text_field"

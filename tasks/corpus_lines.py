@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import lzma
@@ -9,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from tasks.contract import UserError
 from tasks.user_files import COMPRESSIONS
@@ -20,7 +21,20 @@ DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
 """What reading a compressed file raises if it is damaged or cut off."""
 
 BUFFER = 1 << 18
-"""Bytes that are decompressed at once."""
+"""Bytes that are decompressed, or of a line read, at once."""
+
+_ENDS = (b"\n", b"\r")
+
+_OTHER_FILES = {
+    b"\x1f\x8b": "packed by gzip; let its name end in .gz",
+    b"\xfd7zXZ\0": "packed by xz; let its name end in .xz",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; let its name end in .zst",
+    codecs.BOM_UTF32_LE: "UTF-32, as its byte order mark says; convert the file to UTF-8",
+    codecs.BOM_UTF16_LE: "UTF-16, as its byte order mark says; convert the file to UTF-8",
+    codecs.BOM_UTF16_BE: "UTF-16, as its byte order mark says; convert the file to UTF-8",
+    codecs.BOM_UTF32_BE: "UTF-32, as its byte order mark says; convert the file to UTF-8",
+}
+"""What a file that is no UTF-8 is by its first bytes, and what to do with it."""
 
 
 def is_compressed(path: Path) -> bool:
@@ -28,7 +42,7 @@ def is_compressed(path: Path) -> bool:
     return path.suffix.lower() in COMPRESSIONS
 
 
-def decompressed(raw: BinaryIO, path: Path, opened: ExitStack) -> BinaryIO:
+def decompressed(raw: io.BufferedReader, path: Path, opened: ExitStack) -> io.BufferedReader:
     """What is inside a file, by its name; the file itself if that is not compressed.
 
     Args:
@@ -39,7 +53,7 @@ def decompressed(raw: BinaryIO, path: Path, opened: ExitStack) -> BinaryIO:
     if not is_compressed(path):
         return raw
     plain = _UNPACKED[path.suffix.lower()](raw)
-    return cast(BinaryIO, opened.enter_context(io.BufferedReader(plain, BUFFER)))
+    return opened.enter_context(io.BufferedReader(plain, BUFFER))
 
 
 class _Xz(io.RawIOBase):
@@ -86,22 +100,29 @@ assert set(_UNPACKED) == set(COMPRESSIONS)
 
 
 class Lines:
-    """The lines of a stream as text. One that is none raises :class:`UserError`, and the next call goes on after it;
-    what breaks the stream itself ends it.
+    """The lines of a stream as text, with their ends: ``\\n``, ``\\r\\n`` or, as on old Macintoshes, ``\\r``. One that
+    is no text raises :class:`UserError`, and the next call goes on after it; what breaks the stream itself ends it.
 
     Args:
         stream: bytes.
         name: the file's, for messages.
-        longest: most bytes of a line. No more of it is held.
+        longest: most bytes of a line without its end. Of a longer one, one more piece is held.
+
+    Attributes:
+        number: of the line that came last, from 1 on.
+        broken: whether the stream ended before its end.
+        refused: is given the bytes of a line that raises, in pieces, before it does.
     """
 
-    def __init__(self, stream: BinaryIO, name: str, longest: int) -> None:
+    def __init__(self, stream: io.BufferedReader, name: str, longest: int) -> None:
         self.name = name
         self.number = 0
+        self.broken = False
+        self.refused: Callable[[bytes], None] = lambda piece: None
         self._stream = stream
         self._longest = longest
         self._offset = 0
-        self._broken = False
+        self._ahead: list[bytes] = []
 
     @property
     def place(self) -> str:
@@ -112,32 +133,63 @@ class Lines:
         return self
 
     def __next__(self) -> str:
-        line = b"" if self._broken else self._read(self._longest + 1)
+        line = self._piece()
         if not line:
             raise StopIteration
+        if len(line) > self._longest or not line.endswith(_ENDS):
+            line = self._whole(line)
         self.number += 1
         offset, self._offset = self._offset, self._offset + len(line)
-        if len(line) > self._longest and not line.endswith(b"\n"):
-            while not line.endswith(b"\n") and (line := self._read(BUFFER)):
-                self._offset += len(line)
-            raise UserError(f"{self.place}: {too_long(self._offset - offset, self._longest)}")
         try:
             text = line.decode("utf-8")
+            mend = "convert the file to UTF-8, or mend the line"
+            problem = f"a NUL byte at offset {offset + line.index(0)}; {mend}" if "\0" in text else ""
         except UnicodeDecodeError as error:
-            raise UserError(
-                f"{self.place}: not UTF-8: byte 0x{line[error.start]:02x} at offset {offset + error.start}; "
-                "convert the file to UTF-8"
-            ) from None
-        if "\0" in text:
-            at = offset + line.index(b"\0")
-            raise UserError(f"{self.place}: a NUL byte at offset {at}; convert the file to UTF-8, or mend the line")
+            at = f"byte 0x{line[error.start]:02x} at offset {offset + error.start}"
+            problem = f"not UTF-8: {at}; convert the file to UTF-8"
+        if problem:
+            if self.number == 1:
+                problem = next((told for begins, told in _OTHER_FILES.items() if line.startswith(begins)), problem)
+            self.refused(line)
+            raise UserError(f"{self.place}: {problem}")
         return text.removeprefix("\ufeff") if self.number == 1 else text
 
-    def _read(self, size: int) -> bytes:
+    def _whole(self, beginning: bytes) -> bytes:
+        """The line that begins so; :class:`UserError` for one that is too long."""
+        pieces, size = [beginning], len(beginning)
+        while not pieces[-1].endswith(_ENDS) and size <= self._longest and (piece := self._piece()):
+            pieces.append(piece)
+            size += len(piece)
+        line = b"".join(pieces)
+        if len(line.rstrip(b"\r\n")) <= self._longest:
+            return line
+        self.refused(line)
+        while not line.endswith(_ENDS) and (line := self._piece()):
+            size += len(line)
+            self.refused(line)
+        self.number += 1
+        self._offset += size
+        raise UserError(f"{self.place}: {too_long(size, self._longest)}")
+
+    def _piece(self) -> bytes:
+        """The next line, or part of one that has more than ``BUFFER`` bytes; nothing at the end."""
+        if not self._ahead:
+            read = self._read()
+            if b"\r" not in read:
+                return read
+            self._ahead = read.splitlines(keepends=True)[::-1]
+        return self._ahead.pop()
+
+    def _read(self) -> bytes:
+        if self.broken:
+            return b""
         try:
-            return self._stream.readline(size)
+            read = self._stream.readline(BUFFER)
+            if read.endswith(b"\r") and self._stream.peek(1).startswith(b"\n"):  # cut between the two
+                read += self._stream.read(1)
+            return read
         except DAMAGED as error:
-            self._broken = True
+            self.broken = True
             raise UserError(
                 f"{self.name}, after line {self.number}: the file is damaged or cut off ({error}); copy it again"
             ) from None

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from tasks.contract import EXECUTION, Settings, StageError, UserError, UserPath
-from tasks.corpus_files import Format, Read, TextDocuments, Unreadable, format_of, read_file, text_of
+from tasks.corpus_fields import text_of
+from tasks.corpus_files import Format, Read, TextDocuments, Unreadable, format_of, read_file
 from tasks.hub import check_dataset, files_at
 from tasks.user_files import user_files
 

@@ -29,6 +29,7 @@ from tasks.freed_memory import give_back
 from tasks.packing_rows import Ids, SpecialIds
 from tasks.packing_words import WordEncoder
 from tasks.sentences import split_sentences
+from tasks.word_cache import IdLists
 from tasks.word_locality import obstacle
 
 BATCH_CHARACTERS = 1_000_000
@@ -140,7 +141,7 @@ class WholeEncoder:
 
     def __init__(self, tokenizer: Tokenizer, dtype: type[np.unsignedinteger]):
         self._tokenizer = tokenizer
-        self._dtype = dtype
+        self._dtype = np.dtype(dtype)
 
     def cut(self, texts: pa.StringArray) -> list[str]:
         """The texts, one by one."""
@@ -150,9 +151,8 @@ class WholeEncoder:
     def encode(self, texts: list[str]) -> tuple[Ids, NDArray[np.int64]]:
         """The ids of all texts, and ``[texts + 1]`` where each begins and ends among them."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        ids = [np.array(encoding.ids, dtype=self._dtype) for encoding in encodings]
-        bounds = np.array([0, *accumulate(map(len, ids))])
-        return np.concatenate([np.empty(0, dtype=self._dtype), *ids]), bounds
+        lists = IdLists.of([np.array(encoding.ids, dtype=self._dtype) for encoding in encodings], self._dtype)
+        return lists.ids, lists.bounds
 
 
 def encode_batch(tokenizer: str, by_word: bool, sentences: bool, documents: list[str]) -> EncodedBatch:

@@ -88,6 +88,8 @@ def parse_yaml(text: str, where: str, *, numbered: bool) -> Any:
         mark = getattr(error, "problem_mark", None)
         place = f":{mark.line + 1}" if mark and numbered else ""
         problem = " ".join(str(getattr(error, "problem", None) or getattr(error, "reason", None) or error).split())
+        if mark and "cannot start any token" in problem and text.split("\n")[mark.line][mark.column :][:1] == "\t":
+            problem = "a tab in front of text; indent by spaces"
         remedy = "" if isinstance(error, yaml.constructor.ConstructorError) else "; mend it, or quote the value"
         if problem.startswith("but "):  # the end of a sentence that the context begins
             problem = f"{getattr(error, 'context', '')}, {problem}"

@@ -20,7 +20,6 @@ from tokenizers import (
     processors,
 )
 
-from tasks.contract import UserError
 from tasks.tokenizer_definition import (
     BertNormalizer,
     DigitsPreTokenizer,
@@ -51,11 +50,7 @@ CONTINUATION = "##"
 
 
 def build_tokenizer(definition: TokenizerDefinition) -> Tokenizer:
-    """A tokenizer with everything but its vocabulary; :func:`set_vocabulary` adds that.
-
-    Raises:
-        UserError: a regular expression of the definition is wrong.
-    """
+    """A tokenizer with everything but its vocabulary; :func:`set_vocabulary` adds that."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = build_normalizer(definition)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([step for _, step in pre_tokenizer_steps(definition)])
@@ -74,39 +69,24 @@ def build_tokenizer(definition: TokenizerDefinition) -> Tokenizer:
 
 
 def build_normalizer(definition: TokenizerDefinition) -> normalizers.Normalizer:
-    """The definition's normaliser steps as one.
-
-    Raises:
-        UserError: a regular expression is wrong.
-    """
-    return normalizers.Sequence([build_step(number, step) for number, step in definition.steps()])
+    """The definition's normaliser steps as one."""
+    return normalizers.Sequence([build_step(step) for _, step in definition.steps()])
 
 
-def build_step(number: int, step: NormalizerStep) -> normalizers.Normalizer:
-    """One normaliser step; ``number`` is its place in the definition, for messages.
-
-    Raises:
-        UserError: its regular expression is wrong.
-    """
-    try:
-        if isinstance(step, ReplaceNormalizer) and step.regex is not None:
-            _check_pattern(number, step.regex)
-        return _normalizer(step)
-    except UserError:
-        raise
-    except Exception as error:  # the library raises bare Exception for a wrong pattern
-        reason = " ".join(str(error).split())
-        raise UserError(f"normalizer.{number}: {reason}; correct the pattern") from None
-
-
-def _check_pattern(number: int, pattern: str) -> None:
-    """The library cannot align text that is put in front of all characters: the next step ends in a panic."""
-    tried = normalizers.Replace(Regex(pattern), "\ue000").normalize_str("q")
-    if tried.startswith("\ue000q"):
-        raise UserError(
-            f"normalizer.{number}: the pattern {pattern!r} also matches where there is no character; correct it, "
-            "with + instead of * perhaps"
+def build_step(step: NormalizerStep) -> normalizers.Normalizer:
+    """One normaliser step, whose pattern the definition has tried."""
+    if isinstance(step, ReplaceNormalizer):
+        pattern = Regex(step.regex) if step.regex is not None else step.string
+        assert pattern is not None, "the definition's validator lets no step through without a pattern"
+        return normalizers.Replace(pattern, step.by)
+    if isinstance(step, BertNormalizer):
+        return normalizers.BertNormalizer(
+            clean_text=step.clean_text,
+            handle_chinese_chars=step.handle_chinese_chars,
+            strip_accents=step.strip_accents,
+            lowercase=step.lowercase,
         )
+    return _PLAIN_NORMALIZERS[step.step]()
 
 
 def pre_tokenizer_steps(definition: TokenizerDefinition) -> list[tuple[str, pre_tokenizers.PreTokenizer]]:
@@ -162,21 +142,6 @@ def save_tokenizer(tokenizer: Tokenizer, definition: TokenizerDefinition, folder
     tokenizer.save(str(folder / "tokenizer.json"))
     text = json.dumps(config, ensure_ascii=False, indent=2) + "\n"
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
-
-
-def _normalizer(step: NormalizerStep) -> normalizers.Normalizer:
-    if isinstance(step, ReplaceNormalizer):
-        pattern = Regex(step.regex) if step.regex is not None else step.string
-        assert pattern is not None, "the definition's validator lets no step through without a pattern"
-        return normalizers.Replace(pattern, step.by)
-    if isinstance(step, BertNormalizer):
-        return normalizers.BertNormalizer(
-            clean_text=step.clean_text,
-            handle_chinese_chars=step.handle_chinese_chars,
-            strip_accents=step.strip_accents,
-            lowercase=step.lowercase,
-        )
-    return _PLAIN_NORMALIZERS[step.step]()
 
 
 def _pre_tokenizer(step: PreTokenizerStep) -> pre_tokenizers.PreTokenizer:

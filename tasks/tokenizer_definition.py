@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tasks.contract import Settings, UserError
 from tasks.strict_yaml import read_yaml
+from tasks.tokenizer_scripts import script_name_problem
+from tasks.tokenizer_trials import check_pattern, is_ordinary
 from tasks.user_files import file_problem, shown
 
 MAX_ENTRIES = 1_000_000
@@ -92,6 +94,15 @@ class SpecialToken(Settings):
     id: int = Field(ge=0)
     lstrip: bool = Field(False, description="also takes the white space before it")
 
+    @field_validator("token")
+    @classmethod
+    def _no_ordinary_text(cls, token: str) -> str:
+        if is_ordinary(token):
+            raise ValueError(
+                "is ordinary text, in which it would be taken for the special token; write [pad] or <pad>"
+            )
+        return token
+
 
 class SpecialTokens(Settings):
     """The five special tokens. The trainers put them first, so their ids are 0 to 4 in some order."""
@@ -153,6 +164,13 @@ class TokenizerDefinition(Settings):
     hard_words: list[str] = Field(
         description="words to check, beside the built-in ones of each script and held-out text"
     )
+
+    @field_validator("scripts")
+    @classmethod
+    def _known_scripts(cls, scripts: list[str] | None) -> list[str] | None:
+        if problem := next(filter(None, map(script_name_problem, scripts or ())), None):
+            raise ValueError(problem)
+        return scripts
 
     def steps(self) -> list[tuple[int, NormalizerStep]]:
         """The normaliser steps that are on, each with its number in the file."""
@@ -258,15 +276,21 @@ def load_definition(definition: str) -> TokenizerDefinition:
     if not isinstance(values, dict):
         raise UserError(f"{name}: a tokenizer definition is a mapping; see the built-in `template`")
     try:
-        return TokenizerDefinition.model_validate(values)
+        loaded = TokenizerDefinition.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{name}: {_first_line(error)}") from None
+    if is_definition_path(definition):  # the tests try the built-in ones
+        for number, step in enumerate(loaded.normalizer):
+            if isinstance(step, ReplaceNormalizer) and step.regex is not None:
+                check_pattern(step.regex, f"{name}: normalizer.{number}")
+    return loaded
 
 
 def _first_line(error: ValidationError) -> str:
     """The first of pydantic's complaints as one line: place, complaint, value."""
     first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
+    parts = first["loc"]  # behind the number of a step it has the step's kind, which is no key of the file
+    place = ".".join(str(one) for before, one in zip(("", *parts), parts, strict=False) if not isinstance(before, int))
     complaint = first["msg"].removeprefix("Value error, ")
     value = first["input"]
     shown = "" if isinstance(value, dict | list) else f" (got {value!r})"

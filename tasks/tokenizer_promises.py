@@ -34,7 +34,7 @@ def check_promises(definition: TokenizerDefinition, texts: Sequence[str]) -> Non
         UserError: one does not hold; one line with the characters and the step.
     """
     _check_scripts(definition, texts)
-    steps = [(f"normalizer.{number} ({step.step})", build_step(number, step)) for number, step in definition.steps()]
+    steps = [(f"normalizer.{number} ({step.step})", build_step(step)) for number, step in definition.steps()]
     cuts = pre_tokenizer_steps(definition)
     whole = build_tokenizer(definition).normalizer
     words = words_to_check(definition, texts)

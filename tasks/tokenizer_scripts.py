@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from functools import cache
 
 JOINERS = "\u200c\u200d"
@@ -45,6 +46,16 @@ HARD_WORDS: dict[str, list[str]] = {
 """Words in which something is easily lost: joiners, conjuncts, rare marks, letters with two spellings."""
 
 
+_TRIED = (
+    *range(0x3500),
+    *range(0xA000, 0xAD00),
+    *range(0xF900, 0x17100),
+    *range(0x18B00, 0x18C00),
+    *range(0x1AFF0, 0x20000),
+)
+"""Code points with letters of every script: of the large blocks of ideographs and syllables the beginnings."""
+
+
 @cache
 def script_of(character: str) -> str | None:
     """The script of a letter or mark; None for all other characters."""
@@ -70,6 +81,33 @@ def marks_of(script: str) -> str:
     """All combining marks whose names begin with a script's."""
     planes = (chr(code) for code in range(0x300, 0x20000))
     return "".join(c for c in planes if unicodedata.category(c)[0] == "M" and script_of(c) == script)
+
+
+@cache
+def known_scripts() -> frozenset[str]:
+    """The names that :func:`script_of` gives, but for those of a few letters, such as KELVIN of the kelvin sign."""
+    counts = Counter(script for code in _TRIED if (script := script_of(chr(code))))
+    return frozenset(script for script, letters in counts.items() if letters >= 10)
+
+
+def script_name_problem(name: str) -> str | None:
+    """Why no character has a name that begins so, with the nearest one that some have; None if there are some."""
+    if name.upper() in HARD_WORDS or name.upper() in known_scripts():
+        return None
+    near = get_close_matches(name.upper(), sorted(known_scripts()), n=1)
+    hint = f"did you mean {near[0].lower()}?" if near else "take the first word of its characters' names"
+    return f"{name!r} is no script whose characters have names, such as bengali, latin, cjk; {hint}"
+
+
+def scripts_contradict(kept: Sequence[str], meant: Sequence[str]) -> bool:
+    """Whether no letter of the Unicode scripts ``kept`` is in a script that :func:`script_of` names so."""
+    import regex
+
+    wanted = {script.upper() for script in meant}
+    if wanted & {script.upper() for script in kept}:
+        return False
+    pattern = regex.compile("[" + "".join(rf"\p{{Script={script}}}" for script in kept) + "]")
+    return not any(script_of(chr(code)) in wanted and pattern.match(chr(code)) for code in _TRIED)
 
 
 def named(characters: Iterable[str]) -> str:

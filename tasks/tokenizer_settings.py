@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -15,6 +16,7 @@ from tasks.tokenizer_definition import (
     is_definition_path,
     load_definition,
 )
+from tasks.tokenizer_scripts import scripts_contradict
 
 
 class ReferenceTokenizer(Settings):
@@ -98,6 +100,20 @@ class TokenizerSettings(Settings):
             return definition.switched(self.switches)
         except UserError as error:
             raise UserError(f"tokenizer.switches: {self.definition}: {error}") from None
+
+    def script_problem(self, kept: Sequence[str]) -> str | None:
+        """Why the definition is of no use for a corpus of the Unicode scripts ``kept``; None if it is.
+
+        Raises:
+            UserError: the definition is wrong.
+        """
+        meant = self.loaded().scripts
+        if meant is None or not scripts_contradict(kept, meant):
+            return None
+        return (
+            f"corpus.script.names {', '.join(kept)} leaves no text in the scripts that tokenizer.definition "
+            f"{self.definition} is meant for, {', '.join(meant)}; change one of them"
+        )
 
     def identity_inputs(self) -> dict[str, Any]:
         """The definition by its content, so that editing it reruns the stage, and moving a user's file does not."""

@@ -45,12 +45,17 @@ def user_files(pattern: str, place: str = "") -> list[Path]:
         folder = folder.parent
     found: dict[str, Path] = {}
     matches = _matches(folder, path.relative_to(folder).parts, place) if "\0" not in pattern else ()
+    folders: list[Path] = []
     for match in sorted(matches):
         if os.path.isdir(match):
+            folders.append(match)
             continue
         if problem := file_problem(match):
             raise UserError(f"{place}{shown(match)} (of {shown(pattern)}): {problem}")
         found.setdefault(os.path.realpath(match), match)
+    if not found and folders:
+        inside = shown(folders[0] / "*.jsonl")
+        raise UserError(f"{place}{shown(pattern)}: matches folders, but no file; name their files, such as {inside}")
     if not found:
         raise UserError(f"{place}{shown(pattern)}: no file matches; {_what_is_there(path)}")
     return list(found.values())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -17,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-CACHED_WORDS = 75_000
-"""Words from which on a generation of the cache is full; there are two generations."""
+CACHED_WORDS = 300_000
+"""Words from which on the cache is full."""
 
 CACHED_LENGTH = 64
 """Characters of the longest word that is kept: longer ones hardly come again, and would make the cache unbounded."""
@@ -34,10 +35,10 @@ class IdLists:
     """``[lists + 1]`` where each begins and ends."""
 
     @classmethod
-    def of(cls, lists: Sequence[bytes], dtype: np.dtype[Any]) -> Self:
-        """From each list's bytes."""
-        lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists)) // dtype.itemsize
-        return cls(np.frombuffer(b"".join(lists), dtype=dtype), np.concatenate([[0], np.cumsum(lengths)]))
+    def of(cls, lists: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> Self:
+        """From each list's ids."""
+        bounds = np.array([0, *accumulate(map(len, lists))])
+        return cls(np.concatenate([np.empty(0, dtype=dtype), *lists]), bounds)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -57,43 +58,41 @@ class IdLists:
 
 
 class WordCache:
-    """Ids of words, in two generations: a full one becomes the old one, of which only what is asked for lives on.
+    """Ids of words. Once it is full it forgets those that were not asked for again since it was full the last time.
 
     Args:
         dtype: of the ids.
     """
 
     def __init__(self, dtype: np.dtype[Any]):
-        self._nothing = pa.array([], pa.string()), IdLists.of([], dtype)
-        self._young = self._old = self._nothing
-
-    def __len__(self) -> int:
-        """The words of both generations."""
-        return len(self.words)
-
-    @property
-    def words(self) -> pa.StringArray:
-        """All words that are remembered; those of the old generation that were asked for are there twice."""
-        return pa.concat_arrays([self._young[0], self._old[0]])
+        self.words = pa.chunked_array([], pa.string())
+        """All words that are remembered; in chunks, since to join them would take their memory twice."""
+        self._lists = IdLists.of([], dtype)
+        self._wanted = np.empty(0, dtype=bool)
 
     def look_up(self, words: pa.StringArray) -> tuple[IdLists, NDArray[np.int64]]:
-        """Lists of ids, and ``[words]`` which of them is each word's, -1 where it is not known.
+        """The ids of those that are known, and ``[words]`` which of these lists is each word's, -1 where none is.
 
         Args:
             words: distinct ones.
         """
-        known = self._young[1].followed_by(self._old[1])
-        found = pc.index_in(words, value_set=self.words).fill_null(-1).to_numpy().astype(np.int64)
-        older = np.flatnonzero(found >= len(self._young[0]))
-        self.keep(words.take(pa.array(older)), known.take(found[older]))
-        return known, found
+        # Those that are remembered are sought among those asked for, since a table of fewer words is made faster:
+        # 260,000 and 28,000 words take 8 ms this way round, 53 the other.
+        asked = pc.index_in(self.words, value_set=words).fill_null(-1).to_numpy()
+        known = np.flatnonzero(asked >= 0)
+        self._wanted[known] = True
+        places = np.full(len(words), -1)
+        places[asked[known]] = np.arange(len(known))
+        return self._lists.take(known), places
 
     def keep(self, words: pa.StringArray, ids: IdLists) -> None:
-        """Remember words that are not in the young generation, unless they are too long."""
-        short = pc.less_equal(pc.utf8_length(words), CACHED_LENGTH)
-        kept = np.flatnonzero(short.to_numpy(zero_copy_only=False))
-        if len(kept):
-            young, lists = self._young
-            self._young = pa.concat_arrays([young, words.filter(short)]), lists.followed_by(ids.take(kept))
-        if len(self._young[0]) >= CACHED_WORDS:
-            self._old, self._young = self._young, self._nothing
+        """Remember words that are not known, unless they are too long."""
+        if len(self.words) >= CACHED_WORDS:
+            wanted = np.flatnonzero(self._wanted)
+            self.words = pa.chunked_array([self.words.take(pa.array(wanted)).combine_chunks()])
+            self._lists = self._lists.take(wanted)
+            self._wanted = np.zeros(len(wanted), dtype=bool)
+        short = np.flatnonzero(pc.less_equal(pc.utf8_length(words), CACHED_LENGTH).to_numpy(zero_copy_only=False))
+        self.words = pa.chunked_array([*self.words.chunks, words.take(pa.array(short))])
+        self._lists = self._lists.followed_by(ids.take(short))
+        self._wanted = np.append(self._wanted, np.zeros(len(short), dtype=bool))

@@ -122,6 +122,7 @@ def train_model(
             "precision": hardware.precision,
             "precision_reason": hardware.reason,
             "device": hardware.device.type,
+            **hardware.accelerator(),
             "attention": hardware.attention,
             "threads": threads,
             "devices": group.size,

@@ -37,6 +37,10 @@ class Hardware:
         """
         return "eager" if self.device.type == "cpu" and self.precision == "bf16" else "sdpa"
 
+    def accelerator(self) -> dict[str, str]:
+        """The GPU's name as its driver gives it, for the record; nothing elsewhere."""
+        return {"accelerator": torch.cuda.get_device_name(self.device)} if self.device.type == "cuda" else {}
+
     def autocast(self) -> contextlib.AbstractContextManager[None]:
         """The context in which the model computes."""
         if self.precision == "fp32":

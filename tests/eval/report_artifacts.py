@@ -312,6 +312,8 @@ def settings(name: str = "my-language", **more: Any) -> ReportSettings:
         "name": name,
         "description": "a ``` fence and ক্ষ",
         "packing": {"sequence_length": 128},
+        "model": {"architecture": "albert"},
+        "pretraining": {"engine": "local", "steps": 4800, "batch_size": 32},
         "evaluation": {"seeds": 5, "tasks": ["ner", "ncc"]},
     }
     description = "A small ALBERT for বাংলা, pretrained on Wikipedia and OSCAR."

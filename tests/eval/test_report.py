@@ -168,7 +168,7 @@ def test_markdown_tables_are_well_formed(tmp_path: Path) -> None:
     metrics = {"corpus": {"sources": {"a|b\nc": {"documents": 1, "characters": 2, "empty_dropped": 0}}}}
     markdown = report_in(tmp_path, metrics=metrics)[1]
     tables = markdown_tables(markdown)
-    assert len(tables) == 21
+    assert len(tables) == 23
     for table in tables:
         assert len({len(row) for row in table}) == 1
         assert all(re.fullmatch(r" (:---|---:) ", cell) for cell in table[1])

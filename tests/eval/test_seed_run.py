@@ -1,3 +1,4 @@
+import argparse
 import csv
 import json
 import math
@@ -23,7 +24,7 @@ from eval.item_counts import gathered_path, read_gathered, read_predictions
 from eval.results import Results
 from eval.seed_run import STAGE, seed_run_settings
 from eval.settings import EvaluationSettings, FineTuningSettings
-from tasks.contract import StageError, UserError, no_progress
+from tasks.contract import StageError, no_progress
 from tasks.pretraining.models import build_model
 from tasks.pretraining.settings import ModelSettings
 
@@ -292,6 +293,22 @@ def test_a_run_that_failed_is_missing_and_named(runs, evaluation, tmp_path):
     lines_of = (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()
     missing = {"task": "ner", "model": "random", "seed": 2, "missing": "OutOfMemoryError: 3 GiB"}
     assert json.loads(lines_of[3]) == missing
+    # of a model of others it is no reason to lack the rest
+    absent = settings.model_copy(
+        update={
+            "compared": {"xlm-r": "some/model at 0123456"},
+            "missing": {
+                **failed,
+                **{f"xlm-r/{task}/{seed}": "no network" for task in ("ner", "ncc") for seed in (1, 2)},
+            },
+        }
+    )
+    EVALUATE.run(absent, {key: folder for key, (folder, _) in runs.items()}, tmp_path, no_progress)
+    found = Results.model_validate_json((tmp_path / "results.json").read_text(encoding="utf-8")).tasks[0]
+    assert [(one.model, one.title, one.reason) for one in found.absent] == [
+        ("xlm-r", "some/model at 0123456", "no network")
+    ]
+    assert [model.model for model in found.models] == ["pretrained", "random"]
     all_failed = settings.model_copy(update={"missing": {**failed, "random/ner/1": "crashed"}})
     del inputs["random/ner/1"]
     with pytest.raises(StageError, match="ner: all seed runs of random failed, seed 1 with: crashed"):
@@ -394,9 +411,9 @@ def test_a_checkpoint_without_a_body_is_refused(pretrained, tokenizer, tmp_path)
         build_classifier("ner", ("O", "B-X"), tuning, choose(tuning), 1, checkpoint=tmp_path, tokenizer=tokenizer)
 
 
-def test_more_tokens_than_positions_is_the_users_error(tokenizer):
+def test_more_tokens_than_positions_are_told(tokenizer):
     tuning = FineTuningSettings(max_length=64)
-    with pytest.raises(UserError, match="max_length 64 is more than the model's 32 positions"):
+    with pytest.raises(StageError, match="max_length 64 is more than the 32 positions"):
         build_classifier("ner", ("O", "B-X"), tuning, choose(tuning), 1, shape=BERT, tokenizer=tokenizer)
 
 
@@ -447,6 +464,33 @@ def test_early_stopping_looks_at_the_loss_and_the_threshold(tokenizer):
     assert len(history.epochs) == 3  # the first counts as a fall from infinity, the next two fall too little
     assert history.best is min(history.epochs, key=lambda epoch: epoch.validation_loss)
     assert loss == pytest.approx(history.best.validation_loss, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "losses", [(1.0, 0.95, 0.9, 0.85, 0.8, 0.75), (1.0, 1.2, 0.5, 0.6, 0.55, 0.4), (1.0, 0.96, 0.8, 0.79, 0.78, 0.1)]
+)
+def test_early_stopping_ends_where_that_of_transformers_does(tokenizer, monkeypatch, losses):
+    settings = FineTuningSettings(epochs=6, batch_size=16, max_length=16, patience=2, threshold=0.08)
+    validation = iter(losses)
+    monkeypatch.setattr("eval.fine_tuning.predict", lambda *_, **__: (next(validation), []))
+    sentences = Split([["আজ"]] * 4, [["O"]] * 4)
+    split = encode(sentences, ("O", "B-PER"), tokenizer, 16)
+    hardware = choose(settings)
+    model = build_classifier("ner", ("O", "B-PER"), settings, hardware, 1, shape=BERT, tokenizer=tokenizer)
+    common = {"seed": 1, "hardware": hardware, "pad_id": 0, "score": lambda _: 0.0, "progress": no_progress}
+    history = fine_tune(model, split, split, settings, **common)
+
+    stopping = transformers.EarlyStoppingCallback(settings.patience, settings.threshold)
+    # as DeDLOC's scripts have it, in which `greater_is_better` stays unset
+    arguments = argparse.Namespace(metric_for_best_model="loss", greater_is_better=None)
+    state, control, ended = transformers.TrainerState(), transformers.TrainerControl(), 0
+    for loss in losses:
+        ended += 1
+        stopping.check_metric_value(arguments, state, control, loss)
+        if stopping.early_stopping_patience_counter >= settings.patience:
+            break
+        state.best_metric = loss if state.best_metric is None else min(loss, state.best_metric)
+    assert len(history.epochs) == ended < 6
 
 
 def test_a_loss_that_is_not_a_number_ends_training_and_is_marked(tokenizer, monkeypatch):

@@ -175,3 +175,15 @@ def test_gathered_predictions_are_those_of_the_seed_runs(tmp_path) -> None:
     path.write_text('{"index": 0}\n', encoding="utf-8")
     with pytest.raises(StageError, match=r"ncc\.jsonl: cannot be read"):
         read_gathered(path)
+
+
+def test_with_five_models_every_pair_is_compared_and_ours_comes_first() -> None:
+    others = [measured(name, 0.5, 0.51, 0.52) for name in ("random", "a", "b", "c")]
+    results, pairs = task_summary("ncc", "accuracy", [*others, measured("pretrained", 0.8, 0.81, 0.82)])
+    comparisons = conclude(pairs)
+    assert [one.model for one in results] == ["random", "a", "b", "c", "pretrained"]
+    assert [one.baseline for one in comparisons if one.model == "pretrained"] == ["random", "a", "b", "c"]
+    assert len(comparisons) == 10
+    least = min((one for one in comparisons), key=lambda one: one.p)
+    assert least.p_corrected == pytest.approx(min(1.0, 10 * least.p))
+    assert comparisons[1].sentence.startswith("On ncc, our pretrained model is 30.0 points above a in mean accuracy")

@@ -28,6 +28,7 @@ def test_stages_are_those_of_the_graph() -> None:
     [
         (["--help"], (*HEAVY, "pydantic", "yaml", "rich")),
         (["plan", "demo"], HEAVY),
+        (["cost", "demo"], HEAVY),
         (["recipes"], HEAVY),
     ],
 )
@@ -120,7 +121,7 @@ def test_wrong_arguments_are_one_line_and_status_2(
     assert told in line
 
 
-@pytest.mark.parametrize("command", ["plan", "run", "status", "clean", "report"])
+@pytest.mark.parametrize("command", ["plan", "run", "cost", "status", "clean", "report"])
 @pytest.mark.parametrize("kind", ["file", "foreign", "nobody", "long"])
 def test_place_that_can_be_no_store_is_one_line_and_status_2(
     command: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -131,7 +132,7 @@ def test_place_that_can_be_no_store_is_one_line_and_status_2(
     if kind == "foreign":
         Path(store).mkdir()
         (Path(store) / "mine.txt").touch()
-    recipe = ["demo"] if command in {"plan", "run", "report"} else []
+    recipe = ["demo"] if command in {"plan", "run", "cost", "report"} else []
     assert main([command, *recipe, "--store", store]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--store" in line

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from eval.compared_model import STAGE as COMPARED_MODEL
 from eval.gathering import STAGE as EVALUATE
 from eval.gathering import GatheringSettings
 from eval.scoring import score_classification
@@ -35,6 +36,7 @@ class Evaluation:
         self.store = Store(root / "store")
         self.failing: dict[str, BaseException] = {}
         self.ran: list[str] = []
+        self.compared = False
 
     def nodes(self) -> list[Node]:
         stage = Stage(SEED_RUN.name, 1, StubSettings, self._run)
@@ -46,9 +48,25 @@ class Evaluation:
             for seed in SEEDS
         }
         gathering = GatheringSettings(
-            models=("pretrained", "random"), seeds=SEEDS, tasks={"ncc": {"kind": "classification"}}
+            models=("pretrained", "random"),
+            compared={"other": "some/model"} if self.compared else {},
+            seeds=SEEDS,
+            tasks={"ncc": {"kind": "classification"}},
         )
-        return [*runs.values(), Node("evaluate", EVALUATE, gathering, {key: node.name for key, node in runs.items()})]
+        fetched = []
+        if self.compared:
+            name = "compared-model/other"
+            settings = StubSettings(model=name, seed=0)
+            fetched = [Node(name, Stage(COMPARED_MODEL.name, 1, StubSettings, self._fetch), settings, {})]
+            for seed in SEEDS:
+                key = f"other/ncc/{seed}"
+                settings = StubSettings(model="other", seed=seed)
+                runs[key] = Node(f"seed-run/{key}", stage, settings, {"checkpoint": name})
+        return [
+            *fetched,
+            *runs.values(),
+            Node("evaluate", EVALUATE, gathering, {key: node.name for key, node in runs.items()}),
+        ]
 
     def run(self, run_node: Callable[..., Any] = lambda node, work: work(lambda *_, **__: None)) -> dict[str, Any]:
         self.ran.clear()
@@ -58,6 +76,13 @@ class Evaluation:
     def actions(self) -> dict[str, str]:
         steps, _ = make_plan(self.nodes(), self.store, Selection(only="evaluate"))
         return {step.node.name.removeprefix("seed-run/"): step.action for step in steps if step.action != "reuse"}
+
+    def _fetch(self, settings: StubSettings, inputs: object, folder: Path, progress: object) -> dict[str, Any]:
+        self.ran.append(settings.model)
+        if settings.model in self.failing:
+            raise self.failing[settings.model]
+        (folder / "weights").write_text("weights")
+        return {}
 
     def _run(self, settings: StubSettings, inputs: object, folder: Path, progress: object) -> dict[str, Any]:
         key = f"{settings.model}/ncc/{settings.seed}"
@@ -117,6 +142,27 @@ def test_it_is_tried_again_and_the_evaluation_is_never_taken_for_complete(tmp_pa
     assert evaluation.ran == ["random/ncc/2"]
     assert whole["evaluate"].path != lacking.path
     assert (model_of(whole, 1)["n"], model_of(whole, 1)["missing"]) == (3, [])
+    assert evaluation.actions() == {}
+
+
+def test_seed_runs_of_a_model_that_cannot_be_had_are_not_tried(tmp_path: Path, caplog) -> None:
+    evaluation = Evaluation(tmp_path)
+    evaluation.compared = True
+    evaluation.failing = {"compared-model/other": StageError("some/model: the hub does not answer")}
+    with caplog.at_level(logging.WARNING, "sahajflow"):
+        lacking = evaluation.run()["evaluate"]
+    assert [key for key in evaluation.ran if "other" in key] == ["compared-model/other"]
+    assert caplog.text.count("the hub does not answer") == 1
+    task = json.loads((lacking.path / "results.json").read_text(encoding="utf-8"))["tasks"][0]
+    assert [model["model"] for model in task["models"]] == ["pretrained", "random"]
+    assert task["absent"] == [
+        {"model": "other", "title": "some/model", "reason": "some/model: the hub does not answer"}
+    ]
+    # the next run tries again, and has the others already
+    evaluation.failing = {}
+    whole = evaluation.run()
+    assert evaluation.ran == ["compared-model/other", *(f"other/ncc/{seed}" for seed in SEEDS)]
+    assert [model_of(whole, number)["model"] for number in range(3)] == ["pretrained", "random", "other"]
     assert evaluation.actions() == {}
 
 

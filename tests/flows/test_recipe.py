@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ import yaml
 from flows.graph import nodes_of
 from flows.recipe import builtin_recipes, find_recipe, load_recipe
 from tasks.contract import UserError
+from tasks.tokenizer_definition import definitions_folder
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def test_hub_revisions_are_commits(name: str) -> None:
             "sequence_lenght:",
             r"packing\.sequence_lenght: unknown key; did you mean sequence_length\?",
         ),
-        ("kind: sample", "kind: sampel", r"corpus\.sources\.0: .*sampel.*"),
+        ("kind: sample", "kind: sampel", r"corpus\.sources\.0\.kind: 'sampel': did you mean sample\?"),
         ("\n  steps:", "\n  stpes:", r"pretraining\.stpes: unknown key; did you mean steps\?"),
         ("engine: coll", "engine: koll", r"pretraining\.engine: 'kollaborative': should be 'local'"),
         ("seeds: 3", "seeds: many", r"evaluation\.seeds"),
@@ -141,6 +143,23 @@ def test_mistakes_are_one_line_with_file_place_and_choice(demo: Path, old: str, 
     assert "mine.yaml" in str(error.value)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600
+
+
+def test_a_tab_and_a_pipe_are_told_as_what_they_are(demo: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"mine\.yaml:\d+: is not valid YAML: a tab in front of text; indent by spaces"
+    ):
+        load_recipe(edited(demo, "  sources", "\tsources"))
+    os.mkfifo(demo.with_name("pipe.yaml"))
+    with pytest.raises(UserError, match=r"pipe\.yaml: is not a regular file"):
+        load_recipe(str(demo.with_name("pipe.yaml")))
+
+
+def test_a_kind_that_does_not_exist_names_the_nearest(demo: Path) -> None:
+    with pytest.raises(UserError, match=r"corpus\.sources\.0\.kind: 'file': did you mean files\?"):
+        load_recipe(str(demo), ["corpus.sources.0.kind=file"])
+    with pytest.raises(UserError, match=r"corpus\.sources\.0: null: should be a mapping"):
+        load_recipe(str(demo), ["corpus.sources.0=null"])
 
 
 def test_missing_part_is_named(demo: Path) -> None:
@@ -254,6 +273,32 @@ def test_only_the_faulty_change_is_told() -> None:
 def test_sentence_order_with_bert_is_an_error_of_the_recipe() -> None:
     with pytest.raises(UserError, match=r"mlm\+sop needs model\.architecture albert, not bert"):
         load_recipe("demo", ["pretraining.objective=mlm+sop", "packing.mode=sentence-pairs"])
+
+
+@pytest.mark.parametrize(
+    ("mine", "told"),
+    [
+        (
+            "scripts: [bengali]",
+            "corpus.script.names Latin leaves no text in the scripts that tokenizer.definition {} is",
+        ),
+        ("scripts: [klingon]", "{}: scripts: 'klingon' is no script"),
+        ("scripts: [latin]", None),
+        ("# any", None),
+    ],
+)
+def test_the_scripts_of_corpus_and_tokenizer_go_together(demo: Path, mine: str, told: str | None) -> None:
+    definition = demo.with_name("definition.yaml")
+    template = definitions_folder() / "template.yaml"
+    definition.write_text(template.read_text(encoding="utf-8") + mine + "\n", encoding="utf-8")
+    changes = ["corpus.script.names=[Latin]", "tokenizer.definition=definition.yaml"]
+    if told is None:
+        assert load_recipe(str(demo), changes).tokenizer.definition == str(definition)
+        return
+    with pytest.raises(UserError) as failure:
+        load_recipe(str(demo), changes)
+    assert told.format(definition) in str(failure.value)
+    assert "\n" not in str(failure.value)
 
 
 def test_values_behind_aliases_change_one_by_one() -> None:

@@ -110,6 +110,20 @@ def test_results_and_report_are_there(chain) -> None:
     assert ("Probe on ner" in page) == (architecture == "albert")
 
 
+def test_the_report_says_what_the_run_cost(chain) -> None:
+    _, outcomes = chain
+    report = outcomes["report"].path
+    (run,) = json.loads((report / "report.json").read_text(encoding="utf-8"))["cost"]["measured"]
+    metrics = outcomes["pretrain"].record.metrics
+    assert run["tokens_per_second"] == metrics["tokens_per_second"]
+    assert run["run_hours"] == pytest.approx(metrics["seconds_training"] / 3600)
+    assert run["full_hours"] == pytest.approx(run["run_hours"], rel=0.01)  # all steps of the schedule were done
+    before = [outcome.record.seconds for name, outcome in outcomes.items() if name != "report"]
+    assert run["chain_hours"] == pytest.approx(sum(before) / 3600)
+    assert run["machine"]["accelerator"] == "CPU"
+    assert "USD and kWh are unknown" in (report / "report.md").read_text(encoding="utf-8")
+
+
 def test_the_probe_is_in_log_and_record(chain) -> None:
     architecture, outcomes = chain
     pretrain = outcomes["pretrain"]

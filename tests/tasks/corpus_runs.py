@@ -2,16 +2,38 @@
 
 import gzip
 import json
+import lzma
 from pathlib import Path
 
+import pyarrow
 import pytest
 
 from tasks.contract import UserError, no_progress
 from tasks.corpus import STAGE, CorpusSettings
 from tasks.corpus_account import COUNTED
+from tasks.corpus_files import Unreadable, format_of, read_file
 
 HUB_REVISION = "0123456789abcdef0123456789abcdef01234567"
 REAL = Path(__file__).parents[2].parent / "shared/data/corpus/bn"
+
+LONGEST = 10_000
+
+PACKED = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: pyarrow.compress(data, codec="zstd", asbytes=True),
+}
+COMPRESSED = [ending for ending in PACKED if ending]
+
+
+def read(path, *, documents="line", text_field="text", longest=LONGEST):
+    """Texts, and what is unreadable by its problem after the file's name."""
+    items = []
+    for item, share in read_file(path, format_of(path, "auto", "here"), text_field, documents, longest):
+        assert 0 <= share <= 1
+        items.append(f"! {item.problem.removeprefix(str(path))}" if isinstance(item, Unreadable) else item.strip())
+    return items
 
 
 def settings(*sources, **others):

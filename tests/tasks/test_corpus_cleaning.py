@@ -14,6 +14,7 @@ from tasks.corpus_cleaning import (
     numbers_of,
     runs_of,
     script_share,
+    shows_anything,
     similarity,
     words_of,
 )
@@ -164,3 +165,10 @@ def test_what_is_no_text_is_not_looked_at():
 
 EXPECTED_SIGNATURE = [3532236524, 3464517660, 3225434855]
 EXPECTED_BANDS = (-480027152302140088, 503639599151574300)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\x01\x02\x7f", "\u200b\u200d\ufeff", "\u2028\u00ad\t"])
+def test_a_text_of_which_nothing_shows_is_none(text):
+    assert not shows_anything(text)
+    assert analyse(Analysis(), Piece([text, "\x01ক", "."], 1.0))[0] is None
+    assert all(analyse(Analysis(), Piece([text, "\x01ক", "."], 1.0))[1:])

@@ -4,31 +4,15 @@ import errno
 import gzip
 import json
 import lzma
+import sys
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from tasks.corpus_files import Unreadable, format_of, read_file
-
-LONGEST = 10_000
-
-PACKED = {
-    "": lambda data: data,
-    ".gz": gzip.compress,
-    ".xz": lzma.compress,
-    ".zst": lambda data: pyarrow.compress(data, codec="zstd", asbytes=True),
-}
-COMPRESSED = [ending for ending in PACKED if ending]
-
-
-def read(path, *, documents="line", text_field="text", longest=LONGEST):
-    """Texts, and what is unreadable by its problem after the file's name."""
-    items = []
-    for item, share in read_file(path, format_of(path, "auto", "here"), text_field, documents, longest):
-        assert 0 <= share <= 1
-        items.append(f"! {item.problem.removeprefix(str(path))}" if isinstance(item, Unreadable) else item.strip())
-    return items
+sys.path.insert(0, str(Path(__file__).parent))
+from corpus_runs import COMPRESSED, PACKED, read
 
 
 def lines(*texts):
@@ -140,12 +124,56 @@ class TestLines:
         path.write_bytes(b"")
         assert read(path, documents="file") == [""]
 
-    def test_utf16_is_told_by_its_nul_bytes(self, tmp_path):
+    def test_utf16_is_told_by_its_mark_or_by_its_nul_bytes(self, tmp_path):
         path = tmp_path / "a.txt"
         path.write_bytes("text".encode("utf-16-le"))
         assert read(path, documents="file") == [
             "! :1: a NUL byte at offset 1; convert the file to UTF-8, or mend the line"
         ]
+        for encoding in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"):
+            path.write_bytes("\ufeffএক\n".encode(encoding))
+            says = f"! :1: {encoding[:6].upper()}, as its byte order mark says; convert the file to UTF-8"
+            assert read(path, documents="file") == [says]
+
+    @pytest.mark.parametrize("ending", COMPRESSED)
+    def test_a_packed_file_without_its_ending_is_told(self, tmp_path, ending):
+        path = tmp_path / "a.txt"
+        path.write_bytes(PACKED[ending]("এক\n".encode() * 100))
+        (problem, *_) = read(path)
+        assert problem.startswith("! :1: packed by ")
+        assert problem.endswith(f"let its name end in {ending}")
+
+    @pytest.mark.parametrize("ending", PACKED)
+    def test_lines_end_as_python_says(self, tmp_path, ending, monkeypatch):
+        path = tmp_path / f"a.txt{ending}"
+        path.write_bytes(PACKED[ending](b"one\rtwo\r\nb\xe9d\rthree\nfour\r\r\nfive\r"))
+        expected = [
+            "one",
+            "two",
+            "! :3: not UTF-8: byte 0xe9 at offset 10; convert the file to UTF-8",
+            "three",
+            "four",
+        ]
+        for buffer in (1 << 18, *range(1, 40)):  # wherever what is read at once ends
+            monkeypatch.setattr("tasks.corpus_lines.BUFFER", buffer)
+            assert read(path) == [*expected, "", "five"]
+
+    def test_ends_within_a_document_are_newlines(self, tmp_path):
+        path = tmp_path / "a.txt"
+        for end in ("\n", "\r\n", "\r"):
+            path.write_bytes(f"one{end}two{end}{end}three".encode())
+            assert read(path, documents="file") == ["one\ntwo\n\nthree"]
+            assert read(path, documents="blank-line") == ["one\ntwo", "three"]
+
+    def test_the_longest_line_may_have_any_end(self, tmp_path, monkeypatch):
+        path = tmp_path / "a.txt"
+        for buffer in (1 << 18, 10, 9, 7):
+            monkeypatch.setattr("tasks.corpus_lines.BUFFER", buffer)
+            for end in ("\n", "\r\n", "\r", ""):
+                path.write_bytes(b"x" * 10 + end.encode() + b"y" * 11 + end.encode())
+                told = [item.partition(" in one")[0] for item in read(path, longest=10)]
+                size = 21 if not end else 11 + len(end)
+                assert told == ["x" * 10] * bool(end) + [f"! :{1 + bool(end)}: {size / 1e6:.4g} MB"]
 
 
 def test_jsonl(tmp_path):
@@ -175,43 +203,23 @@ def test_jsonl(tmp_path):
     assert long.startswith("! :15: 0.01")
 
 
+def test_jsonl_files_put_one_behind_the_other(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join("\ufeff".encode() + lines(text) for text in ("ক", "খ")))
+    assert read(path) == ["ক", "খ"]
+
+
+def test_names_of_fields_are_told_so_that_they_are_seen(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(rb'{"\ud800": 1, " text": 2, "a\nb": 3}' + b"\n")
+    told = r"'\ud800', ' text', 'a\nb'"
+    assert read(path) == [f"! :1: no field 'text'; there are {told}: set text_field"]
+
+
 def test_escapes_do_not_make_a_line_too_long(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "ক" * 3_333}) + "\n")  # 9,999 bytes, escaped 20,000
     assert read(path) == ["ক" * 3_333]
-
-
-def test_csv_goes_on_after_bad_rows(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes(
-        b'id,text\n1,one\n2,two,too many\n3,"quo"ted"\n4,"two\nlines"\n\n5\n6,b\xe9d\n7,'
-        + b"x" * 11_000
-        + b'\n8,"open'
-    )
-    assert [item.partition(";")[0] for item in read(path)] == [
-        "one",
-        "! :3: 3 columns instead of 2",
-        "! :4: not CSV: ',' expected after '\"'",
-        "two\nlines",
-        "! :8: the field 'text' is empty (null)",
-        "! :9: not UTF-8: byte 0xe9 at offset " + str(path.read_bytes().index(b"\xe9")),
-        "! :10: not CSV: field larger than field limit (10000)",
-        "! :11: not CSV: unexpected end of data",
-    ]
-
-
-def test_of_a_quote_that_is_not_closed_the_place_is_told(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text('text\none\n"two\nthree\nfour\n')
-    assert read(path) == ["one", "! :3: not CSV: unexpected end of data, read up to line 5; check the quotes"]
-    path.write_text('text,id\none,1\n"two\nthree",2,3\nfour,4\n')
-    assert read(path) == ["one", "! :3: 3 columns instead of 2; quote the text", "four"]
-
-
-def test_csv_without_the_column_is_one_unreadable_document(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("id,body\n1,x\n2,y\n")
-    assert read(path) == ["! :1: no field 'text'; there are id, body: set text_field"]
 
 
 def test_a_full_disk_is_no_damage_of_the_file(tmp_path, monkeypatch):
@@ -241,7 +249,8 @@ def test_parquet_goes_on_after_bad_rows(tmp_path):
         "! , row 5: 0.01 MB in one document, more than 0.01",
         "last",
     ]
-    assert read(path, text_field="n")[0] == "! , row 1: the field 'n' is not text but int"
+    says = "! , row 1: the field 'n' is not text but int; set text_field, or leave such rows out by on_error: skip"
+    assert read(path, text_field="n")[0] == says
     assert read(path, text_field="body") == [
         "!: no field 'body'; there are text, n: set text_field".replace("!:", "! :")
     ]

@@ -37,6 +37,9 @@ class TestBadInput:
             check(settings(files(tmp_path / "*.qqq")))
         with pytest.raises(UserError, match="is a folder"):
             check(settings(files(tmp_path)))
+        (tmp_path / "texts").mkdir()
+        with pytest.raises(UserError, match=r"matches folders, but no file; name their files, such as .*texts/\*"):
+            check(settings(files(tmp_path / "te*s")))
         with pytest.raises(UserError, match=r"notes\.md does not end in \.txt, \.jsonl, \.csv, \.parquet"):
             check(settings(files(tmp_path / "notes.md")))
 

@@ -139,6 +139,7 @@ def test_slices_of_arrays(tokenizer: Tokenizer) -> None:
 def test_the_cache_is_bounded_and_keeps_what_recurs(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "CACHED_WORDS", 50)
     encoder = WordEncoder(tokenizer, np.uint16)
+    most = 0
     for number in range(40):
         texts = [
             f"সব সময় {number}ক {number}খ {'ক' * (CACHED_LENGTH + 1)}",
@@ -146,9 +147,9 @@ def test_the_cache_is_bounded_and_keeps_what_recurs(tokenizer: Tokenizer, monkey
         ]
         check(tokenizer, encoder, texts)
         kept = encoder._cache.words.to_pylist()
-        assert len(kept) < 2 * (50 + 20)
+        most = max(most, len(kept))
         assert "সব" in kept
-    assert len(kept) > 50
+    assert 50 <= most < 2 * (50 + 20)
     assert all(len(word) <= CACHED_LENGTH for word in kept)
 
 
@@ -157,7 +158,9 @@ def test_words_that_are_known_are_not_encoded_again(tokenizer: Tokenizer, monkey
     check(tokenizer, encoder, sample())
     asked: list[str] = []
     encode_new = encoder._new
-    monkeypatch.setattr(encoder, "_new", lambda texts, words: asked.extend(texts) or encode_new(texts, words))
+    monkeypatch.setattr(
+        encoder, "_new", lambda texts, words: asked.extend(texts.to_pylist()) or encode_new(texts, words)
+    )
     check(tokenizer, encoder, [*sample(), "নতুন"])
     assert asked == ["নতুন"]
 

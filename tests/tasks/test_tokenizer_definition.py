@@ -151,12 +151,20 @@ def test_special_ids_must_be_the_first(tmp_path: Path) -> None:
         load_definition(written(tmp_path, content))
 
 
-def test_a_wrong_pattern_is_the_users_error(tmp_path: Path) -> None:
-    from tasks.tokenizer_building import build_normalizer
-
-    content = values() | {"normalizer": [{"step": "replace", "regex": "(", "by": ""}], "switches": {}}
-    with pytest.raises(UserError, match=r"normalizer\.0"):
-        build_normalizer(load_definition(written(tmp_path, content)))
+@pytest.mark.parametrize(
+    ("scripts", "says"),
+    [
+        (["klingon"], "scripts: 'klingon' is no script whose characters have names"),
+        (["latin", "bengaly"], "did you mean bengali?"),
+        (["devnagari"], "did you mean devanagari?"),
+        ([""], "scripts: '' is no script"),
+    ],
+)
+def test_scripts_that_are_none(scripts: list[str], says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        load_definition(written(tmp_path, values() | {"scripts": scripts}))
+    assert says in str(caught.value)
+    assert load_definition(written(tmp_path, values() | {"scripts": ["Bengali", "cjk", "TIBETAN"]})).scripts
 
 
 @pytest.mark.parametrize("content", ["a: [", "- 1", "", "\x00"])

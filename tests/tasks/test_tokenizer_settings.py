@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+sys.path.insert(0, str(Path(__file__).parent))
+from tokenizer_runs import changed
+
+from tasks.identity import identity_of
 from tasks.tokenizer_settings import TokenizerSettings
 from tasks.tokenizer_training import STAGE
 
@@ -46,3 +52,16 @@ def test_settings_name_an_unknown_definition() -> None:
     with pytest.raises(ValidationError, match="did you mean template"):
         TokenizerSettings(definition="templat")
     assert STAGE.name == "tokenizer"
+
+
+def test_identity_follows_the_content(tmp_path: Path) -> None:
+    def identity(definition: str) -> dict[str, Any]:
+        return identity_of(TokenizerSettings(definition=definition), lambda path: path.name)
+
+    path = changed(tmp_path)
+    moved = tmp_path / "elsewhere.yaml"
+    moved.write_bytes(Path(path).read_bytes())
+    assert identity(path) == identity(str(moved))
+    before = identity(path)
+    assert identity(changed(tmp_path, vocabulary_size=8000)) != before
+    assert identity("template") != identity("bengali-unigram-32k")

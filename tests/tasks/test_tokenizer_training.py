@@ -3,75 +3,28 @@ from __future__ import annotations
 import errno
 import gzip
 import json
-import random
+import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import yaml
 
-from tasks.contract import StageError, UserError, no_progress
-from tasks.corpus_text import count_characters, count_documents, read_texts
+sys.path.insert(0, str(Path(__file__).parent))
+from tokenizer_runs import changed, text_of, train, write_corpus
+
+from tasks.contract import StageError, UserError
+from tasks.corpus_text import count_characters, read_texts
 from tasks.identity import identity_of
-from tasks.tokenizer_definition import definitions_folder
 from tasks.tokenizer_settings import TokenizerSettings
-from tasks.tokenizer_training import LINE_CHARACTERS, run, sample_lines, training_lines
+from tasks.tokenizer_training import LINE_CHARACTERS, sample_lines, training_lines
 
 REAL = Path(__file__).parents[2].parent / "shared/data/corpus/bn/wiki.jsonl.gz"
-
-WORDS = ["কিন্তু", "র‍্যাব", "চাঁদ", "দুঃখ", "ক্ষমতা", "বাড়ি", "সময়", "আষাঢ়", "ঋতু", "সৌন্দর্য", "Dhaka", "2021"]
-ENDINGS = ["", "র", "কে", "তে", "ের", "গুলো", "টি"]
-
-
-def stems() -> list[str]:
-    draw = random.Random(0)
-    syllables = [consonant + vowel for consonant in "কগচজটদনপবমরলস" for vowel in ["", "া", "ি", "ু", "ে", "ো"]]
-    return WORDS + ["".join(draw.choices(syllables, k=draw.randint(2, 4))) for _ in range(300)]
-
-
-STEMS = stems()
-
-
-def text_of(seed: int, words: int = 60) -> str:
-    draw = random.Random(seed)
-    ends = ("।", "", "", "", "", "", "", "")
-    return " ".join(draw.choice(STEMS) + draw.choice(ENDINGS) + draw.choice(ends) for _ in range(words))
-
-
-def write_corpus(folder: Path, train: list[str], validation: list[str], *, row_group_size: int = 64) -> Path:
-    (folder / "data").mkdir(parents=True)
-    for split, texts in (("train", train), ("validation", validation)):
-        table = pa.table(
-            {
-                "id": pa.array([str(i) for i in range(len(texts))], pa.string()),
-                "source": pa.array(["test"] * len(texts), pa.string()),
-                "text": pa.array(texts, pa.string()),
-            }
-        )
-        pq.write_table(table, folder / f"data/{split}-00000-of-00001.parquet", row_group_size=row_group_size)
-    return folder
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus") / "corpus"
     return write_corpus(folder, [text_of(i) for i in range(200)], [text_of(1000 + i) for i in range(20)])
-
-
-def train(corpus: Path, folder: Path, **settings: Any) -> dict[str, Any]:
-    folder.mkdir(exist_ok=True)
-    return run(TokenizerSettings(**settings), {"corpus": corpus}, folder, no_progress)
-
-
-def changed(folder: Path, name: str = "bengali-unigram-32k", **change: Any) -> str:
-    content = yaml.safe_load((definitions_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
-    if "normalizer" in change:
-        change["switches"] = {}
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump(content | change), encoding="utf-8")
-    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -159,19 +112,6 @@ def test_damage_to_the_script_fails_before_training(
     path = changed(tmp_path, normalizer=[{"step": "nfkd"}, {"step": "strip-accents"}])
     with pytest.raises(UserError, match=r"mine\.yaml: tokenizer check: normalizer\.1 \(strip-accents\) loses U\+09"):
         train(corpus, tmp_path, definition=path, vocabulary_size=120)
-
-
-def test_a_wrong_pattern_names_the_file(corpus: Path, tmp_path: Path) -> None:
-    path = changed(tmp_path, normalizer=[{"step": "replace", "regex": "(", "by": ""}])
-    with pytest.raises(UserError, match=r"mine\.yaml: normalizer\.0: .*; correct the pattern"):
-        train(corpus, tmp_path, definition=path, vocabulary_size=120)
-
-
-@pytest.mark.parametrize("pattern", ["x*", "^", "(a|)"])
-def test_a_pattern_that_matches_nothing_at_all(corpus: Path, tmp_path: Path, pattern: str) -> None:
-    steps = [{"step": "replace", "regex": pattern, "by": " "}, {"step": "nfkc"}]
-    with pytest.raises(UserError, match=r"mine\.yaml: normalizer\.0: the pattern .* matches where there is no char"):
-        train(corpus, tmp_path / "out", definition=changed(tmp_path, normalizer=steps), vocabulary_size=300)
 
 
 def test_a_panic_of_the_library_is_one_line(corpus: Path, tmp_path: Path) -> None:
@@ -305,28 +245,6 @@ def test_an_equal_sample_gives_equal_bytes_and_another_seed_does_not(tmp_path: P
         assert metrics["corpus_characters"] == count_characters(corpus, "train") > metrics["training_characters"]
         found.append((tmp_path / name / "tokenizer.json").read_bytes())
     assert found[0] == found[1] != found[2]
-
-
-def test_reading_from_any_document_on(tmp_path: Path) -> None:
-    texts = [str(i) for i in range(700)]
-    corpus = write_corpus(tmp_path / "corpus", texts, ["x"], row_group_size=100)
-    assert count_documents(corpus, "train") == 700
-    assert count_documents(corpus, "test") == 0
-    for first in (0, 1, 99, 100, 101, 256, 550, 699, 700):
-        assert [text for batch in read_texts(corpus, "train", first=first) for text in batch] == texts[first:]
-
-
-def test_identity_follows_the_content(tmp_path: Path) -> None:
-    def identity(definition: str) -> dict[str, Any]:
-        return identity_of(TokenizerSettings(definition=definition), lambda path: path.name)
-
-    path = changed(tmp_path)
-    moved = tmp_path / "elsewhere.yaml"
-    moved.write_bytes(Path(path).read_bytes())
-    assert identity(path) == identity(str(moved))
-    before = identity(path)
-    assert identity(changed(tmp_path, vocabulary_size=8000)) != before
-    assert identity("template") != identity("bengali-unigram-32k")
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the real data are not here")

@@ -11,7 +11,7 @@ DTYPE = np.dtype(np.uint16)
 
 
 def lists_of(*lists: list[int]) -> IdLists:
-    return IdLists.of([np.array(ids, dtype=DTYPE).tobytes() for ids in lists], DTYPE)
+    return IdLists.of([np.array(ids, dtype=DTYPE) for ids in lists], DTYPE)
 
 
 def content(lists: IdLists) -> list[list[int]]:
@@ -46,13 +46,25 @@ def test_long_words_are_not_kept() -> None:
     assert looked_up(cache, longest, longest + "ক", "খ") == [[1], None, [3]]
 
 
-def test_what_is_asked_for_outlives_its_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_keeps_what_was_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_cache, "CACHED_WORDS", 10)
     cache = WordCache(DTYPE)
     cache.keep(pa.array(["once", "again"]), lists_of([1], [2, 3]))
+    sizes = []
     for number in range(100):
         cache.keep(pa.array([f"word {number}"]), lists_of([number]))
-        assert looked_up(cache, "again", f"word {number}") == [[2, 3], [number]]
-        assert len(cache.words) < 2 * 10
+        assert looked_up(cache, "new", "again", f"word {number}") == [None, [2, 3], [number]]
+        sizes.append(len(cache.words))
+    assert max(sizes) == 10
     assert looked_up(cache, "once", "word 0", "word 99") == [None, None, [99]]
-    assert cache.words.to_pylist().count("again") <= 2
+    assert cache.words.to_pylist().count("again") == 1
+
+
+def test_what_is_asked_for_no_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_cache, "CACHED_WORDS", 10)
+    cache = WordCache(DTYPE)
+    for number in range(100):  # each is asked for again, once
+        cache.keep(pa.array([f"word {number}"]), lists_of([number]))
+        assert looked_up(cache, f"word {number}") == [[number]]
+        assert len(cache.words) <= 11
+    assert looked_up(cache, "word 0", "word 99") == [None, [99]]

@@ -131,6 +131,7 @@ class Keeper:
                 "precision": self._hardware.precision,
                 "precision_reason": self._hardware.reason,
                 "device": self._hardware.device.type,
+                **self._hardware.accelerator(),
                 "attention": self._hardware.attention,
             },
         }

@@ -84,3 +84,17 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
     yield start
     for one in started:
         one.kill()
+
+
+@pytest.fixture(scope="module")
+def key() -> Any:
+    from hivemind.utils.crypto import RSAPrivateKey
+
+    return RSAPrivateKey()
+
+
+@pytest.fixture(scope="module")
+def other_key() -> Any:
+    from hivemind.utils.crypto import RSAPrivateKey
+
+    return RSAPrivateKey()
