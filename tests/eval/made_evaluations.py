@@ -46,6 +46,7 @@ def make_evaluation(
     fine_tuning: Mapping[str, Any] | None = None,
     seeds: Sequence[int] | None = None,
     missing: Mapping[str, str] | None = None,
+    compared: Mapping[str, str] | None = None,
 ) -> Path:
     """An artifact of ``evaluate`` in the store ``root``.
 
@@ -61,6 +62,7 @@ def make_evaluation(
         fine_tuning: settings that are not the default.
         seeds: their numbers.
         missing: seed runs that failed, by key, with the reason.
+        compared: models of others by name, each with its title; those of ``runs`` that are not among them are ours.
     """
     folder = root / "artifacts" / "evaluate" / f"{number:016x}"
     folder.mkdir(parents=True)
@@ -84,7 +86,10 @@ def make_evaluation(
                 (place / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     declared = DeclaredTask.model_validate({"kind": kind, "fine_tuning": fine_tuning or {}})
     settings = GatheringSettings(
-        models=tuple(dict.fromkeys(model for models in runs.values() for model in models)),
+        models=tuple(
+            dict.fromkeys(model for models in runs.values() for model in models if model not in (compared or {}))
+        ),
+        compared=dict(compared or {}),
         seeds=tuple(numbers),
         tasks=dict.fromkeys(runs, declared),
         missing=dict(missing or {}),

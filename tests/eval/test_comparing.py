@@ -188,6 +188,18 @@ def test_missing_seeds_models_and_tasks_are_named(tmp_path: Path) -> None:
         two(tmp_path / "none", RUNS, {"ncc": {"random": [answers(2)]}})
 
 
+def test_a_model_of_others_without_scores_is_named_with_its_run(tmp_path: Path) -> None:
+    others = {"ncc": {**RUNS["ncc"], "xlm-r": [answers(9)] * 2}}
+    first = make_evaluation(tmp_path, others, number=1, compared={"xlm-r": "a copy"})
+    lacking = {f"xlm-r/ncc/{seed}": "no network" for seed in (1, 2)}
+    second = make_evaluation(tmp_path, RUNS, number=2, compared={"xlm-r": "a copy"}, missing=lacking)
+    for folders, letter in (((first, second), "B"), ((second, first), "A")):
+        comparison = side_by_side(*folders)
+        (task,) = comparison.tasks
+        assert [(one.model, one.reason) for one in task.result.absent] == [(f"xlm-r ({letter})", "no network")]
+        assert f"| xlm-r ({letter}) (a copy) | no score |" in comparison_to_markdown(comparison)
+
+
 def test_a_folder_that_was_copied_is_enough(tmp_path: Path) -> None:
     ours = make_evaluation(tmp_path / "ours", RUNS)
     theirs = make_evaluation(
