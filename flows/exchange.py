@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -24,6 +25,9 @@ from tasks.store import Store
 
 if TYPE_CHECKING:
     from flows.plan import Step
+
+_STAGE, _NAME = "[a-z][a-z-]*", "[0-9a-f]{16}"
+"""What stages and the folders of their results are called: others could lead out of the store."""
 
 MAX_RECORD_BYTES = 64 * 2**20
 """A record names each file of its result; a larger one is none of ours."""
@@ -68,6 +72,8 @@ class Place:
         Raises:
             Damaged: it does not parse, belongs to another result, or names files outside of it.
         """
+        if not re.fullmatch(_STAGE, stage) or not re.fullmatch(_NAME, name):
+            raise Damaged("no result is called so")
         path = self.path(stage, name, RECORD)
         try:
             if self.files.size(path) > MAX_RECORD_BYTES:
@@ -83,7 +89,8 @@ class Place:
             raise Damaged(f"{RECORD} belongs to {record.stage} {record.fingerprint[:16]}")
         for file in record.outputs:
             pure = PurePosixPath(file)
-            if pure.is_absolute() or ".." in pure.parts or pure.as_posix() != file or "\\" in file:
+            outside = pure.is_absolute() or not pure.name or ".." in pure.parts
+            if outside or pure.as_posix() != file or "\\" in file:
                 raise Damaged(f"{RECORD} names a file outside of the result: {file[:60]!r}")
         return record
 
@@ -172,7 +179,7 @@ def _pull(store: Store, stage: str, name: str, place: Place) -> str | None:
                 return f"here already  {stage}/{name}"
         except Damaged:
             store.discard(artifact)
-        arriving = store.root / "arriving" / f"{stage}-{name}"
+        arriving = store.root / "arriving" / stage / name
         durable.remove(arriving)
         for file, output in record.outputs.items():
             target = arriving / file
