@@ -33,7 +33,10 @@ STAGE_LOGGERS = ("sahajflow", "tasks", "eval", "flows")
 State = Literal["running", "published", "failed", "refused", "interrupted", "killed"]
 
 _END = re.compile(r"\S+ end (published|failed|refused|interrupted)(?:: (.*))?")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|AUTH_STRING", re.IGNORECASE)
+_SECRET = re.compile(
+    r"TOKEN(?!IZER)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_KEY$|AUTH_STRING|CONNECTION_(STRING|URL)",
+    re.IGNORECASE,
+)
 _SHORTEST_SECRET = 6
 _running: set[int] = set()
 """Threads that attempt a stage right now."""
@@ -55,7 +58,8 @@ class Attempt:
 
 def without_secrets(text: str) -> str:
     """The text with the value of every environment variable that is named like a secret replaced by its name."""
-    for name, value in os.environ.items():
+    # The longest first: one secret may be the beginning of another.
+    for name, value in sorted(os.environ.items(), key=lambda one: -len(one[1])):
         if len(value) >= _SHORTEST_SECRET and _SECRET.search(name):
             text = text.replace(value, f"[{name}]")
     return text
