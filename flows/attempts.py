@@ -26,6 +26,7 @@ from typing import Literal
 from tasks import locks
 from tasks.contract import StageError, UserError
 from tasks.store import Store
+from tasks.strict_yaml import cut
 
 STAGE_LOGGERS = ("sahajflow", "tasks", "eval", "flows")
 """What stages and their surroundings log to."""
@@ -38,6 +39,10 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _SHORTEST_SECRET = 6
+_LONGEST_REASON = 1_000
+_TAIL = 8_192
+"""Bytes that are read from a log's end: more than a last line with the longest reason has."""
+
 _running: set[int] = set()
 """Threads that attempt a stage right now."""
 
@@ -110,7 +115,7 @@ def _open(folder: Path) -> _Log:
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    text = cut(without_secrets(str(error)), _LONGEST_REASON)  # in this order: a secret must not be cut in two
     return text if isinstance(error, UserError | StageError) else f"{type(error).__name__}: {text}"
 
 
@@ -155,7 +160,7 @@ def _read(store: Store, path: Path) -> Attempt | None:
         started = datetime.strptime(path.name.partition("Z-")[0], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
         pid = int(path.stem.partition("Z-")[2])
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 4096))
+            file.seek(max(0, path.stat().st_size - _TAIL))
             last = file.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
     except (OSError, ValueError):
         return None  # removed meanwhile, or none of ours

@@ -77,6 +77,15 @@ def test_two_attempts_at_once_do_not_mix(store: Store) -> None:
         assert [name for name in "ab" if f"said by {name}" in text] == [one.fingerprint[0]]
 
 
+def test_a_failure_with_an_endless_message_is_no_kill(store: Store) -> None:
+    with pytest.raises(RuntimeError), logged(store, "corpus", "a" * 64, "corpus"):
+        raise RuntimeError("ক" * 10_000)
+    (one,) = attempts(store)
+    assert one.state == "failed"
+    assert one.reason.startswith("RuntimeError: ককক")
+    assert "ক" * 10_000 in one.path.read_text(encoding="utf-8")  # in the traceback
+
+
 @pytest.mark.parametrize(
     ("name", "hidden"),
     [
