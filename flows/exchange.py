@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _STAGE, _NAME = "[a-z][a-z-]*", "[0-9a-f]{16}"
 """What stages and the folders of their results are called: others could lead out of the store."""
 
+_CREDENTIALS = re.compile(r"://[^/?#]*@")
+"""As in sftp://name:password@host."""
+
 MAX_RECORD_BYTES = 64 * 2**20
 """A record names each file of its result; a larger one is none of ours."""
 
@@ -38,7 +41,7 @@ class Place:
     """A folder somewhere else.
 
     Args:
-        url: as the user wrote it.
+        url: as the user wrote it, without the credentials that may stand in it, since messages name it.
         files: fsspec's file system.
         root: the folder's path in it.
     """
@@ -52,8 +55,9 @@ class Place:
         """Raises UserError: no file system of that name, or its package is not installed."""
         from fsspec.core import url_to_fs
 
+        asked, url = url, _CREDENTIALS.sub("://", url)
         try:
-            files, root = url_to_fs(url)
+            files, root = url_to_fs(asked)
         except ImportError as error:
             raise UserError(f"{url}: {error}; install it beside sahajflow") from None
         except Exception as error:

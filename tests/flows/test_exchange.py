@@ -181,6 +181,9 @@ def test_a_damaged_result_is_not_pushed_and_one_here_is_replaced(ours: Store, th
 def test_places_that_are_none(tmp_path: Path, theirs: Store) -> None:
     with pytest.raises(UserError, match="nonsense://x: Protocol not known"):
         Place.at("nonsense://x")
+    with pytest.raises(UserError, match=r"^nonsense://host/x: ") as caught:
+        Place.at("nonsense://anna:geheim@host/x")
+    assert "geheim" not in str(caught.value)
     with pytest.raises(UserError, match="holds no results"):
         list(pull_all(theirs, Place.at(str(tmp_path / "empty"))))
 
