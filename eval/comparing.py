@@ -186,7 +186,7 @@ def _compared(name: str, runs: Sequence[Run]) -> tuple[ComparedTask, tuple[Pair,
     first = results[runs[0].facts.letter]
     models: list[ModelResult] = []
     pairs: list[Pair] = []
-    cautions: list[str] = list(first.warnings)
+    cautions = [warning for task in results.values() for warning in task.warnings]
     changed = tuple(_fine_tuning_differences(results))
     if changed:
         cautions.append(

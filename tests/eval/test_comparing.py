@@ -154,6 +154,15 @@ def test_other_fine_tuning_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_what_any_run_says_of_the_data_is_said_once(tmp_path: Path) -> None:
+    first = make_evaluation(tmp_path, RUNS, number=1, warnings=["12 test items are in the training split too"])
+    second = make_evaluation(
+        tmp_path, RUNS, number=2, warnings=["12 test items are in the training split too", "so are 3 validation items"]
+    )
+    (task,) = side_by_side(first, second).tasks
+    assert task.cautions == ("12 test items are in the training split too", "so are 3 validation items")
+
+
 def test_seeds_are_paired_by_their_numbers(tmp_path: Path) -> None:
     first = {"ncc": {"pretrained": [answers(right) for right in (10, 9, 4)]}}
     second = {"ncc": {"pretrained": [answers(right) for right in (9, 4, 1)]}}
