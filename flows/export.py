@@ -102,8 +102,8 @@ def collect(prepared: Prepared, repository: str | None, *, page: bool) -> Export
     steps = {step.node.name: step for step in prepared.steps}
     report_step = steps["report"]
     if report_step.action != "reuse" or report_step.path is None:
-        recipe = prepared.options.recipe
-        raise UserError(f"{recipe}: has no up-to-date report; sahajflow run {recipe} makes it")
+        options = prepared.options
+        raise UserError(f"{options.recipe}: has no up-to-date report; {options.run_command()} makes it")
     report = read_report((report_step.path / "report.json").read_text(encoding="utf-8"))
     publishing = prepared.recipe.publishing
     private = private_facts(report, [str(prepared.store.root), str(Path.home())])

@@ -103,7 +103,7 @@ def _python() -> Finding:
 
 def _libraries() -> list[Finding]:
     findings = []
-    for name in ("torch", "transformers", "datasets", "tokenizers", "prefect", "seqeval", "scikit-learn"):
+    for name in ("sahajflow", "torch", "transformers", "datasets", "tokenizers", "prefect", "seqeval", "scikit-learn"):
         try:
             findings.append(Finding(f"{name} {metadata.version(name)}", True))
         except metadata.PackageNotFoundError:
