@@ -247,9 +247,12 @@ def _write(files: Sequence[ExportFile], folder: Path) -> None:
 
 
 def _write_file(file: ExportFile, path: Path) -> None:
-    if isinstance(file.content, bytes):
-        path.write_bytes(file.content)
-    else:
-        shutil.copyfile(file.content, path)
+    try:
+        if isinstance(file.content, bytes):
+            path.write_bytes(file.content)
+        else:
+            shutil.copyfile(file.content, path)
+    except OSError as error:  # a full disk names no file
+        raise StageError(f"{path}: cannot be written ({error.strerror}); free space, or name another folder") from None
     if durable.sha256_of(path) != file.sha256:
         raise StageError(f"{path}: is not what was read; the disk may be damaged, try another one")

@@ -130,9 +130,14 @@ def _attempt(step: Step, building: Building, store: Store, progress: Progress, s
 
 def _is_full_disk(error: Exception) -> bool:
     """Whether a library had no room to write: as an error of the system, or of SQLite's or Rust's own."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return any(said in str(error) for said in ("No space left on device", "database or disk is full"))
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, OSError) and link.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if any(said in str(link) for said in ("No space left on device", "database or disk is full")):
+            return True
+        link = link.__context__  # torch complains once more, in words of its own, when it closes its file
+    return False
 
 
 def _check_sources(step: Step, building: Building, store: Store) -> None:
