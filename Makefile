@@ -14,9 +14,10 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(VENV)/bin/python -m pytest
 
-# What runs on a Gaudi host runs on transformers 4.55: the stages' tests again, in the environment of the extra.
-test-gaudi: $(GAUDI_VENV)/.installed
-	$(GAUDI_VENV)/bin/python -m pytest tests/tasks tests/eval
+# What runs on a Gaudi host runs on transformers 4.55: the stages' tests again, in the environment of the extra, and the
+# engine gaudi, whose checkpoint the other environment evaluates.
+test-gaudi: $(GAUDI_VENV)/.installed $(VENV)/.installed
+	SAHAJFLOW_CORE_PYTHON=$(VENV)/bin/python $(GAUDI_VENV)/bin/python -m pytest tests/tasks tests/eval
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .

@@ -186,7 +186,7 @@ def _compared(name: str, runs: Sequence[Run]) -> tuple[ComparedTask, tuple[Pair,
     first = results[runs[0].facts.letter]
     models: list[ModelResult] = []
     pairs: list[Pair] = []
-    cautions: list[str] = list(first.warnings)
+    cautions = [warning for task in results.values() for warning in task.warnings]
     changed = tuple(_fine_tuning_differences(results))
     if changed:
         cautions.append(
@@ -206,8 +206,19 @@ def _compared(name: str, runs: Sequence[Run]) -> tuple[ComparedTask, tuple[Pair,
             models += [
                 one.model_copy(update={"model": _called(model, letter)}) for one in task.models if one.model == model
             ]
+    absent = tuple(
+        one.model_copy(update={"model": _called(one.model, letter)})
+        for letter, task in results.items()
+        for one in task.absent
+    )
     result = first.model_copy(
-        update={"models": tuple(models), "comparisons": (), "published": (), "published_differences": ()}
+        update={
+            "models": tuple(models),
+            "absent": absent,
+            "comparisons": (),
+            "published": (),
+            "published_differences": (),
+        }
     )
     compared = ComparedTask(
         letters=tuple(results), result=result, fine_tuning_differences=changed, cautions=tuple(dict.fromkeys(cautions))

@@ -6,8 +6,6 @@ built-in one of the same name, and that is told wherever costs are.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date as calendar_date
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tasks.contract import Settings, UserError, UserPath
-from tasks.strict_yaml import cut, read_yaml
+from tasks.strict_yaml import cut, nearest, read_yaml
 from tasks.user_files import file_problem, shown
 
 CPU = "CPU"
@@ -169,13 +167,8 @@ def _row(values: Any, place: str) -> Price:
 def _told(problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"{cut(key)}: unknown key; {_nearest(key, tuple(Price.model_fields))}"
+        return f"{cut(key)}: unknown key; {nearest(key, tuple(Price.model_fields))}"
     if problem["type"] == "missing":
         return f"{key}: is missing"
     text = problem["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     return f"{key}: {cut(repr(problem['input']))}: {text}" if key else text
-
-
-def _nearest(word: str, choices: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word[:200], choices, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"choose from {', '.join(choices)}"

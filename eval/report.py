@@ -92,7 +92,7 @@ def run(settings: ReportSettings, inputs: Mapping[str, Path], folder: Path, prog
     }
 
 
-STAGE = Stage("report", version=7, settings=ReportSettings, run=run, shows_records=True)
+STAGE = Stage("report", version=8, settings=ReportSettings, run=run, shows_records=True)
 
 
 def render(report_json: str, history: Sequence[HistoryEntry] = ()) -> tuple[str, str]:
@@ -138,16 +138,21 @@ def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:
     pretraining = _pretraining(inputs["pretrain"], records["pretrain"])
     collaboration = read_ledger(inputs["pretrain"])
     results = _results(inputs["evaluate"] / "results.json")
-    seed_runs = _seed_runs(inputs["evaluate"], records["evaluate"])
-    environments = _environments([*records.items(), *(("seed-run", record) for record in seed_runs)])
-    complete = len(seed_runs) == len(records["evaluate"].inputs) > 0
-    seed_run_seconds = round(sum(record.seconds for record in seed_runs), 3) if complete else None
-    stage_seconds = sum(record.seconds for record in records.values())
+    store = inputs["evaluate"].parents[2]  # An artifact lies at artifacts/<stage>/<fingerprint> of the store.
+    seed_runs, complete = _read(store, [source.path for source in records["evaluate"].inputs.values()])
+    others, others_complete = _read(store, _others([records["corpus"], *seed_runs]))
+    environments = _environments(
+        [*records.items(), *(("seed-run", record) for record in seed_runs), *((one.stage, one) for one in others)]
+    )
+    seed_run_seconds = round(sum(record.seconds for record in seed_runs), 3) if complete and seed_runs else None
+    stage_seconds = sum(record.seconds for record in (*records.values(), *others)) if others_complete else None
     measured = run_of(
         records["pretrain"],
         engine=settings.recipe["pretraining"]["engine"],
         peers=[peer.name for peer in collaboration.peers] if collaboration else (),
-        chain_seconds=None if seed_run_seconds is None else stage_seconds + seed_run_seconds,
+        chain_seconds=(
+            None if stage_seconds is None or seed_run_seconds is None else stage_seconds + seed_run_seconds
+        ),
     )
     found = [
         *cautions(
@@ -172,7 +177,8 @@ def collect(settings: ReportSettings, inputs: Mapping[str, Path]) -> Report:
         pretraining=pretraining,
         collaboration=collaboration,
         stages=tuple(
-            StageFacts(**record.model_dump(include=set(StageFacts.model_fields))) for record in records.values()
+            StageFacts(**record.model_dump(include=set(StageFacts.model_fields)))
+            for record in (*others, *records.values())
         ),
         seed_runs=len(records["evaluate"].inputs),
         seed_run_seconds=seed_run_seconds,
@@ -272,19 +278,24 @@ def _thinned(lines: Iterable[Mapping[str, Any]]) -> list[LossPoint]:
     return points
 
 
-def _seed_runs(artifact: Path, record: Record) -> list[Record]:
-    """The records of the seed runs that ``evaluate`` gathered, as far as they are still there.
+def _read(store: Path, paths: Sequence[str]) -> tuple[list[Record], bool]:
+    """The records of artifacts as far as they are still there, and whether all are.
 
-    They are no inputs of the report: their scores are in ``results.json``, and only times and versions come from here.
+    They are no inputs of the report: what it shows of them are times, versions and digests.
     """
-    store = artifact.parents[2]  # An artifact lies at artifacts/<stage>/<fingerprint> of the store.
     found = []
-    for run_input in record.inputs.values():
+    for path in paths:
         try:
-            found.append(read_record(store / run_input.path))
+            found.append(read_record(store / path))
         except Damaged:
             continue
-    return found
+    return found, len(found) == len(paths)
+
+
+def _others(records: Iterable[Record]) -> list[str]:
+    """What these read of stages that the report does not: models of others, and the test texts."""
+    paths = {source.path for record in records for source in record.inputs.values()}
+    return sorted(path for path in paths if Path(path).parent.name not in INPUTS)
 
 
 def _environments(records: Iterable[tuple[str, Record]]) -> tuple[EnvironmentFacts, ...]:

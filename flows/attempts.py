@@ -26,6 +26,7 @@ from typing import Literal
 from tasks import locks
 from tasks.contract import StageError, UserError
 from tasks.store import Store
+from tasks.strict_yaml import cut
 
 STAGE_LOGGERS = ("sahajflow", "tasks", "eval", "flows")
 """What stages and their surroundings log to."""
@@ -33,8 +34,15 @@ STAGE_LOGGERS = ("sahajflow", "tasks", "eval", "flows")
 State = Literal["running", "published", "failed", "refused", "interrupted", "killed"]
 
 _END = re.compile(r"\S+ end (published|failed|refused|interrupted)(?:: (.*))?")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|API_KEY|AUTH_STRING", re.IGNORECASE)
+_SECRET = re.compile(
+    r"TOKEN(?!IZER)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_KEY$|AUTH_STRING|CONNECTION_(STRING|URL)",
+    re.IGNORECASE,
+)
 _SHORTEST_SECRET = 6
+_LONGEST_REASON = 1_000
+_TAIL = 8_192
+"""Bytes that are read from a log's end: more than a last line with the longest reason has."""
+
 _running: set[int] = set()
 """Threads that attempt a stage right now."""
 
@@ -55,7 +63,8 @@ class Attempt:
 
 def without_secrets(text: str) -> str:
     """The text with the value of every environment variable that is named like a secret replaced by its name."""
-    for name, value in os.environ.items():
+    # The longest first: one secret may be the beginning of another.
+    for name, value in sorted(os.environ.items(), key=lambda one: -len(one[1])):
         if len(value) >= _SHORTEST_SECRET and _SECRET.search(name):
             text = text.replace(value, f"[{name}]")
     return text
@@ -106,7 +115,7 @@ def _open(folder: Path) -> _Log:
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    text = cut(without_secrets(str(error)), _LONGEST_REASON)  # in this order: a secret must not be cut in two
     return text if isinstance(error, UserError | StageError) else f"{type(error).__name__}: {text}"
 
 
@@ -151,7 +160,7 @@ def _read(store: Store, path: Path) -> Attempt | None:
         started = datetime.strptime(path.name.partition("Z-")[0], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
         pid = int(path.stem.partition("Z-")[2])
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 4096))
+            file.seek(max(0, path.stat().st_size - _TAIL))
             last = file.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
     except (OSError, ValueError):
         return None  # removed meanwhile, or none of ours

@@ -6,20 +6,14 @@ and a half.
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from flows import commands, export_command
-
-STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
-
-MAXIMUM_WORKERS = 1024
-"""More threads than any one machine has cores; OpenMP refuses far larger numbers with lines of its own."""
+from flows.arguments import parser, say
 
 MACHINE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE}
 """What the machine refuses (a full disk, a lacking permission): no traceback helps there."""
@@ -32,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(
                 errors="backslashreplace"
             )  # a terminal may know fewer characters than recipes and tasks
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     from tasks.contract import StageError, UserError  # after --help has answered
 
     # A scheduler's or a system's SIGTERM ends the run as Ctrl-C does: the work folder stays, the children go.
@@ -43,13 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except UserError as error:
-        return _say(f"sahajflow: {error}", 2)
+        return say(f"sahajflow: {error}", 2)
     except StageError as error:
-        return _say(f"sahajflow: {error}", 1)
+        return say(f"sahajflow: {error}", 1)
     except KeyboardInterrupt:
         if getattr(options, "force", None):
-            return _say("sahajflow: interrupted; the same command goes on with the forced stage where it can", 130)
-        return _say("sahajflow: interrupted; run the same command again to go on from here", 130)
+            return say("sahajflow: interrupted; the same command goes on with the forced stage where it can", 130)
+        return say("sahajflow: interrupted; run the same command again to go on from here", 130)
     except BrokenPipeError:
         _close_output()  # the reader (head, less) has gone
         return 0
@@ -57,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in MACHINE_ERRORS:
             return _unexpected(error)
         _close_output()
-        return _say(f"sahajflow: {error.filename or 'the output'}: {error.strerror}", 1)
+        return say(f"sahajflow: {error.filename or 'the output'}: {error.strerror}", 1)
     except Exception as error:
         return _unexpected(error)
     return status
@@ -67,12 +61,7 @@ def _unexpected(error: Exception) -> int:
     import traceback
 
     traceback.print_exception(error)
-    return _say(f"sahajflow: {type(error).__name__}: {error}", 1)
-
-
-def _say(line: str, status: int) -> int:
-    print(" ".join(line.splitlines()), file=sys.stderr)
-    return status
+    return say(f"sahajflow: {type(error).__name__}: {error}", 1)
 
 
 def _close_output() -> None:
@@ -97,256 +86,3 @@ def _check_home() -> None:
 
 def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        sys.exit(_say(f"{self.prog}: {message}; see {self.prog} --help", 2))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="sahajflow",
-        description="From raw text to a pretrained language model with an honest score.",
-        epilog="RECIPE is a built-in name (see: sahajflow recipes) or the path of a YAML file. Relative paths in a "
-        "file start at its folder, those of a built-in recipe at the current folder.",
-    )
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    def command(name: str, function: Any, help: str, description: str = "") -> argparse.ArgumentParser:
-        sub = subparsers.add_parser(name, help=help, description=description or help[0].upper() + help[1:] + ".")
-        sub.set_defaults(command=function)
-        return sub
-
-    run = command("run", commands.run_command, "run what is missing of a recipe's chain")
-    _add_selection(run)
-    _add_bounds(run)
-    run.add_argument("--workers", type=_positive, metavar="N", help="threads and processes (default: the cores)")
-    plan = command("plan", commands.plan_command, "show what would run, what is reused, and why")
-    _add_selection(plan)
-    plan.add_argument("--json", action="store_true", help="a list of {stage, action, reason, fingerprint, path}")
-    report = command(
-        "report",
-        commands.report_command,
-        "say where the report is, and render it again; of several runs, compare them",
-        "With one RECIPE: say where its report is, and render it again from its stored JSON. With several, or folders "
-        "of evaluations or reports that come from elsewhere: put them side by side, with paired tests.",
-    )
-    report.add_argument(
-        "runs", nargs="+", metavar="RECIPE", help="to compare: also an evaluation's or report's folder"
-    )
-    report.add_argument(
-        "--out", metavar="DIR", help="where the comparison goes (default: rendered/compared in the store)"
-    )
-    _add_bounds(report)
-    _add_settings(report)
-    cost = command(
-        "cost",
-        commands.cost_command,
-        "say what a pretraining costs: measured here, and as published",
-        "Say what a recipe's pretraining costs: this run and the full schedule, by the measured speed and the prices "
-        "of machines of the same kind; and, apart from it, what others published.",
-    )
-    cost.add_argument("recipe", metavar="RECIPE")
-    cost.add_argument("--json", action="store_true", help="all figures, without the sentences")
-    cost.add_argument(
-        "--prices", metavar="FILE", help="rows of your own beside the built-in ones (as cost.prices of the recipe)"
-    )
-    _add_settings(cost)
-    history = command(
-        "history",
-        commands.history_command,
-        "list every finished evaluation of a recipe, with what changed",
-    )
-    history.add_argument("recipe", metavar="RECIPE")
-    form = history.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="a list of rows; scores are fractions")
-    form.add_argument("--csv", action="store_true", help="the same rows as CSV")
-    _add_settings(history)
-    export = command(
-        "export",
-        export_command.export,
-        "write model, tokenizer and model card to a folder, or upload them to the Hugging Face hub",
-        "Write model, tokenizer and model card of a finished recipe to a folder, or upload them to the Hugging Face "
-        "hub. The list of files with their digests comes first; nothing is uploaded without --yes, or a yes at the "
-        "question. The hub's token comes from HF_TOKEN or from: hf auth login.",
-    )
-    export.add_argument("recipe", metavar="RECIPE")
-    where = export.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to", metavar="FOLDER", help="write them here")
-    where.add_argument("--hub", metavar="OWNER/NAME", help="upload them to this repository; it is made if needed")
-    export.add_argument("--report", action="store_true", help="also report.html")
-    export.add_argument("--private", action="store_true", help="make the repository a private one")
-    export.add_argument("--yes", action="store_true", help="upload without a question")
-    export.add_argument("--force", dest="replace", action="store_true", help="replace files that are there and differ")
-    _add_settings(export)
-    coordinate = command(
-        "coordinate",
-        commands.coordinate_command,
-        "start a collaboration that others join",
-        "Start a collaboration that others join: runs the recipe's chain up to pretrain, trains with the peers that "
-        "join, and publishes the result where `run` finds it. The same command goes on after a restart.",
-    )
-    coordinate.add_argument("recipe", metavar="RECIPE")
-    _add_settings(coordinate)
-    coordinate.add_argument(
-        "--peers", type=_count, default=0, metavar="N", help="peers to start on this machine (default: 0)"
-    )
-    coordinate.add_argument(
-        "--listen",
-        action="append",
-        default=[],
-        metavar="MULTIADDR",
-        help="where to listen (default: /ip4/0.0.0.0/tcp/31337); can be repeated",
-    )
-    coordinate.add_argument(
-        "--announce",
-        action="append",
-        default=[],
-        metavar="MULTIADDR",
-        help="the address that others reach this machine at, if it is another one; can be repeated",
-    )
-    coordinate.add_argument("--workers", type=_positive, metavar="N", help="threads of the local peers")
-    join = command(
-        "join",
-        commands.join_command,
-        "take part in a collaboration",
-        "Take part in a collaboration until it ends or Ctrl-C. The packed corpus and the tokenizer have to be in the "
-        "store; if they are not, a line says which folders to copy.",
-    )
-    join.add_argument("addresses", nargs="+", metavar="MULTIADDR", help="the line that `coordinate` prints")
-    join.add_argument("--name", help="how this peer is called in the ledger (default: the host's name)")
-    join.add_argument("--workers", type=_positive, metavar="N", help="threads (default: the cores)")
-    _add_store(join)
-    command("recipes", commands.recipes_command, "list the built-in recipes")
-    _add_store(command("status", commands.status_command, "show what is running and what can be resumed"))
-    _add_store(command("doctor", commands.doctor_command, "check this machine, with a remedy for each finding"))
-    for name, function, help in (
-        ("push", commands.push_command, "copy finished results to another place, such as s3://bucket/folder"),
-        ("pull", commands.pull_command, "copy finished results from another place into the store"),
-    ):
-        exchange = command(name, function, help)
-        exchange.add_argument("url", metavar="URL", help="a folder, or any address that fsspec knows")
-        exchange.add_argument("recipe", nargs="?", metavar="RECIPE", help="its results alone (default: all)")
-        _add_settings(exchange)
-    verify = command("verify", commands.verify_command, "compare the hashes of finished results with their records")
-    verify.add_argument("recipe", nargs="?", metavar="RECIPE", help="its results alone (default: all)")
-    _add_settings(verify)
-    logs = command(
-        "logs",
-        commands.logs_command,
-        "print the log of the newest attempt at a stage",
-        "Print the log of the newest attempt at a stage, or of the newest that failed. Every attempt has a log file "
-        "of its own in the store, readable without Prefect.",
-    )
-    logs.add_argument("stage", nargs="?", metavar="STAGE", help="corpus, seed-run, ... (default: any)")
-    logs.add_argument("--failed", action="store_true", help="failed, refused, interrupted and killed attempts alone")
-    logs.add_argument("--list", action="store_true", help="a line for each attempt, the newest first")
-    _add_store(logs)
-    clean = command(
-        "clean",
-        commands.clean_command,
-        "remove the trash; with --work, unfinished work; with --unused-for, what was not used for long",
-    )
-    _add_store(clean)
-    clean.add_argument("--work", action="store_true", help="also unfinished work that nobody holds")
-    clean.add_argument(
-        "--unused-for",
-        type=_days,
-        metavar="DAYS",
-        help="also results, unfinished work and logs that no run used for so long; what something newer, running or "
-        "unfinished refers to stays",
-    )
-    clean.add_argument("--dry-run", action="store_true", help="only say what would be removed")
-    up = command("up", commands.up_command, "start a local Prefect server and worker, and deploy the flows")
-    up.add_argument("--file", metavar="FILE", help="your own copy of prefect.yaml (default: the one of sahajflow)")
-    up.add_argument(
-        "--pool",
-        action="append",
-        default=[],
-        metavar="POOL",
-        help="work pool that this machine serves, such as gpu or gaudi (default: cpu); can be repeated",
-    )
-    up.add_argument("--webhook", metavar="URL", help="where the server tells how runs ended, as Slack takes it")
-    up.add_argument(
-        "--notify", choices=("all", "end", "failure", "none"), help="of which runs (default with --webhook: failure)"
-    )
-    up.add_argument("--dry-run", action="store_true", help="only say what would change on the server")
-    command("down", commands.down_command, "stop the local Prefect server and worker")
-    return parser
-
-
-def _add_selection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", metavar="RECIPE")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--only", choices=STAGES, metavar="STAGE", help=f"one of {', '.join(STAGES)}")
-    which.add_argument("--from", dest="from_", choices=STAGES, metavar="STAGE", help="this stage and what follows")
-    parser.add_argument("--until", choices=STAGES, metavar="STAGE", help="up to this stage")
-    parser.add_argument(
-        "--force",
-        action="append",
-        default=[],
-        choices=STAGES,
-        metavar="STAGE",
-        help="run it again from the beginning, or go on with a forced run that was interrupted; can be repeated",
-    )
-    _add_settings(parser)
-    parser.add_argument("--verify", action="store_true", help="compare the hashes of all files, not only their sizes")
-
-
-def _add_bounds(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--fail-below",
-        action="append",
-        default=[],
-        metavar="[TASK=]VALUE",
-        help="exit status 1 if the pretrained model's mean over seeds is below it: 0.72 or 72%%; can be repeated",
-    )
-    parser.add_argument(
-        "--fail-on-drop",
-        action="store_true",
-        help="exit status 1 if that mean fell beyond the interval since the evaluation before (docs/evaluation.md)",
-    )
-
-
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set",
-        dest="set_",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a setting, e.g. evaluation.seeds=5; can be repeated; relative paths start at the recipe file's "
-        "folder, with a built-in recipe at the current one",
-    )
-    _add_store(parser)
-
-
-def _add_store(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--store", metavar="DIR", help="where results live (default: store in $SAHAJFLOW_HOME)")
-
-
-def _count(text: str) -> int:
-    return 0 if text == "0" else _positive(text)
-
-
-def _days(text: str) -> float:
-    try:
-        days = float(text)
-    except ValueError:
-        days = 0.0
-    if not 0 < days < 1e5:
-        raise argparse.ArgumentTypeError(f"{text}: should be a number of days above 0")
-    return days
-
-
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= MAXIMUM_WORKERS:
-        raise argparse.ArgumentTypeError(f"{text}: should be a whole number from 1 to {MAXIMUM_WORKERS}")
-    return number

@@ -13,6 +13,7 @@ from eval.prices import load_prices
 from eval.report import read_ledger
 from eval.report_cost import CostView, cost_view
 from eval.report_tables import Table
+from flows.columns import columns
 from flows.execution import Options, Prepared, prepare
 from flows.housekeeping import usable_store
 from flows.plan import Step
@@ -103,24 +104,16 @@ def cost_text(cost: Cost) -> str:
     view: CostView = cost_view(cost)
     blocks = [
         f"{cost.recipe}: {view.schedule}",
-        *(text_table(table) for table in (view.measured, view.prices) if table),
+        *(_table(table) for table in (view.measured, view.prices) if table),
         *view.remarks,
-        text_table(view.published),
+        _table(view.published),
         *view.comparison,
         "\n".join(["Assumptions", *(f"- {line}" for line in view.assumptions)]),
     ]
     return "\n\n".join(blocks)
 
 
-def text_table(table: Table) -> str:
+def _table(table: Table) -> str:
     """The table in columns, its caption above it."""
-    rows = [table.titles, *table.rows, *table.totals]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(table.titles))]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if letter == "r" else cell.ljust(width)
-            for cell, width, letter in zip(row, widths, table.alignment, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    lines = columns([table.titles, *table.rows, *table.totals], table.alignment)
     return "\n".join([table.caption, *(f"  {line}" for line in lines)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,12 @@ from tasks.store import Store
 if TYPE_CHECKING:
     from flows.plan import Step
 
+_STAGE, _NAME = "[a-z][a-z-]*", "[0-9a-f]{16}"
+"""What stages and the folders of their results are called: others could lead out of the store."""
+
+_CREDENTIALS = re.compile(r"://[^/?#]*@")
+"""As in sftp://name:password@host."""
+
 MAX_RECORD_BYTES = 64 * 2**20
 """A record names each file of its result; a larger one is none of ours."""
 
@@ -34,7 +41,7 @@ class Place:
     """A folder somewhere else.
 
     Args:
-        url: as the user wrote it.
+        url: as the user wrote it, without the credentials that may stand in it, since messages name it.
         files: fsspec's file system.
         root: the folder's path in it.
     """
@@ -48,8 +55,9 @@ class Place:
         """Raises UserError: no file system of that name, or its package is not installed."""
         from fsspec.core import url_to_fs
 
+        asked, url = url, _CREDENTIALS.sub("://", url)
         try:
-            files, root = url_to_fs(url)
+            files, root = url_to_fs(asked)
         except ImportError as error:
             raise UserError(f"{url}: {error}; install it beside sahajflow") from None
         except Exception as error:
@@ -68,6 +76,8 @@ class Place:
         Raises:
             Damaged: it does not parse, belongs to another result, or names files outside of it.
         """
+        if not re.fullmatch(_STAGE, stage) or not re.fullmatch(_NAME, name):
+            raise Damaged("no result is called so")
         path = self.path(stage, name, RECORD)
         try:
             if self.files.size(path) > MAX_RECORD_BYTES:
@@ -83,7 +93,8 @@ class Place:
             raise Damaged(f"{RECORD} belongs to {record.stage} {record.fingerprint[:16]}")
         for file in record.outputs:
             pure = PurePosixPath(file)
-            if pure.is_absolute() or ".." in pure.parts or pure.as_posix() != file or "\\" in file:
+            outside = pure.is_absolute() or not pure.name or ".." in pure.parts
+            if outside or pure.as_posix() != file or "\\" in file:
                 raise Damaged(f"{RECORD} names a file outside of the result: {file[:60]!r}")
         return record
 
@@ -172,7 +183,7 @@ def _pull(store: Store, stage: str, name: str, place: Place) -> str | None:
                 return f"here already  {stage}/{name}"
         except Damaged:
             store.discard(artifact)
-        arriving = store.root / "arriving" / f"{stage}-{name}"
+        arriving = store.root / "arriving" / stage / name
         durable.remove(arriving)
         for file, output in record.outputs.items():
             target = arriving / file

@@ -102,7 +102,7 @@ def blocked(prepared: Prepared) -> str | None:
 
     for step in prepared.steps:
         if isinstance(step.node.settings, PretrainSettings) and step.action != "reuse":
-            return check_engine(step.node.settings)
+            return check_engine(step.node.settings, prepared.store.root)
     return None
 
 

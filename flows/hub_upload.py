@@ -140,7 +140,7 @@ def _told(repository: str, token: str) -> Iterator[None]:
         expected = isinstance(error, OSError | RuntimeError | ValueError)
         if not expected and not type(error).__module__.startswith(_CONNECTIONS):
             raise
-        raise _in_one_line(error, repository, _line(error).replace(token, "[token]")) from None
+        raise _in_one_line(error, repository, _line(error, token)) from None
 
 
 def _in_one_line(error: Exception, repository: str, told: str) -> UserError | StageError:
@@ -164,6 +164,7 @@ def _in_one_line(error: Exception, repository: str, told: str) -> UserError | St
     return StageError(f"the hub is not reached, or the connection broke: {told}; try again")
 
 
-def _line(error: BaseException) -> str:
+def _line(error: BaseException, token: str | None = None) -> str:
     told = getattr(error, "server_message", None) or str(error) or type(error).__name__
-    return " ".join(str(told).split())[:300]
+    line = " ".join(str(told).split())
+    return (line.replace(token, "[token]") if token else line)[:300]  # in this order: a token must not be cut in two

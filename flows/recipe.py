@@ -6,7 +6,6 @@ since a misspelt setting that is silently ignored costs a training run.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import types
@@ -26,7 +25,7 @@ from tasks.contract import Settings, UserError
 from tasks.corpus import CorpusSettings
 from tasks.packing import PackingSettings
 from tasks.pretraining.settings import ModelSettings, PretrainingSettings, sentence_order_problem
-from tasks.strict_yaml import cut, parse_yaml, read_yaml
+from tasks.strict_yaml import cut, nearest, parse_yaml, read_yaml
 from tasks.tokenizer_settings import TokenizerSettings
 
 _DEFINED = {"tasks": task_files.expanded, "compare_with": model_files.expanded}
@@ -76,13 +75,13 @@ class Recipe(Settings):
         if probe is not None and probe.task not in self.evaluation.tasks:
             raise ValueError(
                 f"pretraining.probe.task {probe.task} is no task of evaluation.tasks; "
-                f"{_nearest(probe.task, list(self.evaluation.tasks))}"
+                f"{nearest(probe.task, list(self.evaluation.tasks))}"
             )
         sources = [source.name for source in self.corpus.sources]
         for name in self.publishing.source_licenses:
             if name not in sources:
                 raise ValueError(
-                    f"publishing.source_licenses.{name} is no source of corpus.sources; {_nearest(name, sources)}"
+                    f"publishing.source_licenses.{name} is no source of corpus.sources; {nearest(name, sources)}"
                 )
         for name, task in self.evaluation.tasks.items():
             if task.fine_tuning.max_length > self.model.max_positions:
@@ -121,7 +120,7 @@ def find_recipe(recipe: str) -> Path:
         raise UserError(f"{cut(recipe)}: cannot be read ({reason})") from None
     if path.suffix in {".yaml", ".yml"} or "/" in recipe:
         raise UserError(f"{cut(recipe)}: no such file")
-    raise UserError(f"{cut(recipe) or 'RECIPE'}: no such recipe; {_nearest(recipe, list(builtin))}")
+    raise UserError(f"{cut(recipe) or 'RECIPE'}: no such recipe; {nearest(recipe, list(builtin))}")
 
 
 def load_recipe(recipe: str, changes: Sequence[str] = ()) -> Recipe:
@@ -212,7 +211,7 @@ def _first_problem(error: ValidationError, data: Any) -> tuple[str, str]:
     others = {other for other in places if not f"{place}.".startswith(f"{other}.")}
     more = f" (and {len(others)} more)" if others else ""
     if problem["type"] == "extra_forbidden":
-        return place, f"unknown key; {_nearest(str(problem['loc'][-1]), _keys_at(problem['loc'][:-1]))}{more}"
+        return place, f"unknown key; {nearest(str(problem['loc'][-1]), _keys_at(problem['loc'][:-1]))}{more}"
     if problem["type"] == "missing":
         return place, f"is missing{more}"
     if problem["type"] == "union_tag_not_found":
@@ -220,7 +219,7 @@ def _first_problem(error: ValidationError, data: Any) -> tuple[str, str]:
     if problem["type"] == "union_tag_invalid":
         tag, key = problem["ctx"]["tag"], problem["ctx"]["discriminator"].strip("'")
         choices = problem["ctx"]["expected_tags"].replace("'", "").split(", ")
-        return f"{place}.{key}", f"{_shown(tag)}: {_nearest(tag, choices)}{more}"
+        return f"{place}.{key}", f"{_shown(tag)}: {nearest(tag, choices)}{more}"
     told = [_told(one) for one, other in zip(problems, places, strict=True) if other == place]
     text = " or ".join([told[0], *(one.removeprefix("should be ") for one in told[1:])])
     # Who checks several keys together names them and their values.
@@ -274,8 +273,3 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if get_origin(annotation) in {Union, types.UnionType, list, tuple, dict} or hasattr(annotation, "__metadata__"):
         return [model for part in get_args(annotation) for model in _models_in(part)]
     return []
-
-
-def _nearest(word: str, choices: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word[:200], choices, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"choose from {', '.join(choices)}"

@@ -1,8 +1,9 @@
 """`sahajflow clean`: what may go, and what must stay.
 
-The trash goes, and with ``work`` unfinished work that nobody holds. With a number of days, all that was not used for
-so long goes: results, unfinished work, logs of attempts. A result was used when a run made it, reused it or read it.
-What a lock or something that stays refers to stays, however old it is: the inputs of a result, and of unfinished work.
+The trash goes, what a killed pull had fetched, and with ``work`` unfinished work that nobody holds. With a number of
+days, all that was not used for so long goes: results, unfinished work, logs of attempts. A result was used when a run
+made it, reused it or read it. What a lock or something that stays refers to stays, however old it is: the inputs of a
+result, and of unfinished work.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ def clean(store: Store, *, work: bool, unused_days: float | None = None, dry_run
         _keep_history(store)
     before = None if unused_days is None else time.time() - unused_days * DAY
     lines = [_remove(store, [path], dry_run) for path in sorted((store.root / "trash").glob("*"))]
+    for path in sorted((store.root / "arriving").glob("*/*")):
+        lines += _remove_free(store, path, None, dry_run)
     for path in sorted((store.root / "work").glob("*/*")):
         if work or (before is not None and last_change(path) < before):
             lines += _remove_free(store, path, before, dry_run)

@@ -26,15 +26,17 @@ def identity_of(settings: BaseModel, digest_of_file: Callable[[Path], str]) -> d
 
     Fields that hold the user's paths are replaced by the SHA-256 of each file and the ending that tells its format, in
     sorted order of the names; so moving a file changes nothing, and editing it does. A model can add what its names
-    stand for (the content of a built-in definition) through a method ``identity_inputs() -> dict``.
+    stand for (the content of a built-in definition) through a method ``identity_inputs() -> dict``, and leave out what
+    its other values make meaningless (settings of an engine that is not chosen) through ``identity_unused() -> set``.
 
     Raises:
         UserError: a path matches no file.
     """
     identity: dict[str, Any] = {}
+    unused: set[str] = getattr(settings, "identity_unused", set)()
     for name, field in type(settings).model_fields.items():
         marks = list(_marks(field.annotation, field.metadata))
-        if EXECUTION in marks:
+        if EXECUTION in marks or name in unused:
             continue
         value = getattr(settings, name)
         if USER_FILES in marks:

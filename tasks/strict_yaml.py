@@ -6,6 +6,8 @@ change at one place is a change at the other. Here the first two are errors with
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +143,9 @@ def cut(text: Any, characters: int = 100) -> str:
     """A value as it may stand in a message: on one line, and not endlessly long."""
     line = " ".join(str(text).split())
     return line if len(line) <= characters else f"{line[:characters]}..."
+
+
+def nearest(word: str, choices: Sequence[str]) -> str:
+    """What a message says behind a word that is none of the choices: the closest one, or all of them."""
+    close = difflib.get_close_matches(word[:200], choices, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"choose from {', '.join(choices)}"

@@ -100,10 +100,10 @@ def train_together(
     # nothing to say goodbye for: a checkpoint is there whole or not at all
     with Owned(commands, leader="rank-0", folder=place, grace_seconds=1.0) as owned:
         while not owned.ended() and not _exited(place):
-            shown = _show(place, shown, progress)
+            shown = show(place, shown, progress)
             time.sleep(LOOK_SECONDS)
         ended = _exited(place)
-    _show(place, shown, progress)
+    show(place, shown, progress)
     if ended.get("rank-0") == 0:
         metrics: dict[str, Any] = json.loads((place / RESULT).read_text(encoding="utf-8"))
         resolved = metrics["resolved"]
@@ -159,8 +159,8 @@ def _exited(place: Path) -> dict[str, int]:
     return {name: process.exit_status for name, process in found.items() if process.exit_status is not None}
 
 
-def _show(place: Path, shown: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Tells the callback of the first process's newest status, if it is another than ``shown``; returns it."""
+def show(place: Path, shown: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Tells the callback of the newest status in the folder, if it is another than ``shown``; returns it."""
     try:
         status: dict[str, Any] = json.loads((place / STATUS).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
-from tasks.contract import EXECUTION, Settings
+from tasks.contract import EXECUTION, Settings, absolute_path
 
 MAX_BATCH = 1_000_000
 """Upper limit of sequences in one optimiser step."""
 
 MAX_STEPS = 10**9
 """Upper limit of all that is counted in steps."""
+
+
+def _absolute_or_none(path: str | None, info: ValidationInfo) -> str | None:
+    return None if path is None else absolute_path(path, info)
 
 
 class CollaborativeSettings(Settings):
@@ -70,10 +74,20 @@ class CollaborativeSettings(Settings):
 class GaudiSettings(Settings):
     """Engine ``gaudi``: Habana Gaudi accelerators through optimum-habana. Defaults are those of the published run."""
 
-    devices: int = Field(8, gt=0, le=MAX_BATCH, description="accelerators; divides batch_size / accumulation")
-    lazy_mode: bool = Field(True, description="collect operations and run them as graphs")
-    throughput_warmup_steps: int = Field(
-        2, ge=0, le=MAX_STEPS, description="first steps that do not count for the throughput"
+    python: Annotated[str, AfterValidator(absolute_path), EXECUTION] = Field(
+        ".venv-gaudi/bin/python", description="the interpreter that has optimum-habana; by default below this folder"
+    )
+    devices: Annotated[int, EXECUTION] = Field(
+        8, gt=0, le=MAX_BATCH, description="accelerators on all hosts together; divides batch_size / accumulation"
+    )
+    hostfile: Annotated[str | None, AfterValidator(_absolute_or_none), EXECUTION] = Field(
+        None, description="hosts, as DeepSpeed's launcher reads them, a line each: NAME slots=N; null: this one alone"
+    )
+    mode: Literal["lazy", "compile"] = Field(
+        "lazy", description="collect operations and run them as graphs, or torch.compile with Habana's backend"
+    )
+    throughput_warmup_steps: Annotated[int, EXECUTION] = Field(
+        2, ge=0, le=MAX_STEPS, description="first steps of each run that do not count for the throughput"
     )
     use_fused_adam: bool = Field(True, description="Habana's fused AdamW")
     use_fused_clip_norm: bool = Field(True, description="Habana's fused gradient clipping")

@@ -11,14 +11,18 @@ GPU_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
 """What drivers leave on Linux: NVIDIA's, NVIDIA's under Windows' subsystem for Linux, AMD's."""
 
 
-def check_engine(settings: PretrainSettings) -> str | None:
-    """Why the engine that the settings ask for cannot run on this machine, in one line; None if it can."""
+def check_engine(settings: PretrainSettings, store: Path | None = None) -> str | None:
+    """Why the engine that the settings ask for cannot run on this machine, in one line; None if it can.
+
+    Args:
+        settings: of the training.
+        store: where it will be; for an engine that looks at the disk.
+    """
     asked = settings.pretraining
     if asked.engine == "gaudi":
-        return (
-            "pretraining.engine: gaudi is not part of this version; "
-            "--set pretraining.engine=local trains on this machine"
-        )
+        from tasks.pretraining.gaudi.preflight import problem
+
+        return problem(settings, store)
     if asked.engine == "collaborative" and importlib.util.find_spec("hivemind") is None:
         return (
             "pretraining.engine: collaborative needs hivemind, which has wheels for Linux x86-64 only and is not "

@@ -29,6 +29,9 @@ SPIKE_STEPS = 10
 LOCAL_ONLY = ("on_divergence", "spike_nats", "spike_steps", "report_to", "peak_tflops", "devices", "compile", "probe")
 """Settings of pretraining that the other engines do not know."""
 
+GAUDI_HAS_NOT = {"objective": "mlm+sop", "optimizer": "lamb", "precision": "fp16", "device": "cuda"}
+"""Values that optimum-habana's trainer, or the accelerator, does not know."""
+
 
 class ModelSettings(Settings):
     """Shape of the model. What is not here (activation, norms) follows the architecture's published form."""
@@ -115,7 +118,9 @@ class PretrainingSettings(Settings):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="of the matrix products; weights stay fp32; auto takes bf16 where the hardware has it"
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto takes the GPU if there is one")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto takes the GPU if there is one, with engine gaudi the HPUs; cpu is for trying it out"
+    )
     on_divergence: Literal["stop", "roll-back"] = Field(
         "stop",
         description="when the loss is not finite or spikes; roll-back goes on from the last good checkpoint without "
@@ -181,11 +186,8 @@ class PretrainingSettings(Settings):
             raise ValueError(f"batch_size {self.batch_size} is not a multiple of accumulation {self.accumulation}")
         if self.optimizer != "lamb" and self.lamb_clamp != LAMB_CLAMP:
             raise ValueError(f"lamb_clamp is for optimizer lamb, not {self.optimizer}")
-        if self.engine == "gaudi" and self.micro_batch_size % self.gaudi.devices:
-            raise ValueError(
-                f"batch_size / accumulation = {self.micro_batch_size} is not a multiple of "
-                f"gaudi.devices {self.gaudi.devices}"
-            )
+        if self.engine == "gaudi":
+            self._check_gaudi()
         if self.spike_nats is None and self.spike_steps != SPIKE_STEPS:
             raise ValueError(f"spike_steps {self.spike_steps} has no effect with spike_nats null")
         if len(set(self.report_to)) < len(self.report_to):
@@ -201,6 +203,20 @@ class PretrainingSettings(Settings):
         if self.engine == "local" and self.precision == "fp16" and self.device == "cpu":
             raise ValueError("precision fp16 needs a GPU: use auto, bf16 or fp32 with device cpu")
         return self
+
+    def _check_gaudi(self) -> None:
+        if self.micro_batch_size % self.gaudi.devices:
+            raise ValueError(
+                f"batch_size / accumulation = {self.micro_batch_size} is not a multiple of "
+                f"gaudi.devices {self.gaudi.devices}"
+            )
+        for name, value in GAUDI_HAS_NOT.items():
+            if getattr(self, name) == value:
+                raise ValueError(f"{name} {value} is not for engine gaudi")
+
+    def identity_unused(self) -> set[str]:
+        """The settings of the engines that are not asked: they change nothing."""
+        return {"collaborative", "gaudi"} - {self.engine}
 
     @property
     def schedule_length(self) -> int:

@@ -30,11 +30,13 @@ def run(settings: PretrainSettings, inputs: Mapping[str, Path], folder: Path, pr
         UserError: the engine cannot run here, settings and data do not fit, or an integration cannot start.
         StageError: the loss is not finite any more or spikes, and the training does not go back.
     """
-    reason = check_engine(settings)
+    reason = check_engine(settings, folder)
     if reason is not None:
         raise UserError(reason)
     if settings.pretraining.engine == "collaborative":
         from tasks.pretraining.collaborative.engine import pretrain
+    elif settings.pretraining.engine == "gaudi":
+        from tasks.pretraining.gaudi.engine import pretrain
     else:
         from tasks.pretraining.local import pretrain
 

@@ -85,8 +85,12 @@ def published_peak(gpu: str, precision: str) -> float | None:
 
 
 def peak_memory(hardware: Hardware) -> int:
-    """Most memory in bytes that this process, or torch on the GPU, has held."""
+    """Most memory in bytes that this process, or torch on the GPU or HPU, has held."""
     if hardware.device.type == "cuda":
         return torch.cuda.max_memory_allocated(hardware.device)
+    if hardware.device.type == "hpu":
+        from habana_frameworks.torch.hpu import memory_stats
+
+        return int(memory_stats(hardware.device)["MaxInUse"])
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there, KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -46,6 +46,8 @@ def make_evaluation(
     fine_tuning: Mapping[str, Any] | None = None,
     seeds: Sequence[int] | None = None,
     missing: Mapping[str, str] | None = None,
+    compared: Mapping[str, str] | None = None,
+    warnings: Sequence[str] = (),
 ) -> Path:
     """An artifact of ``evaluate`` in the store ``root``.
 
@@ -61,6 +63,8 @@ def make_evaluation(
         fine_tuning: settings that are not the default.
         seeds: their numbers.
         missing: seed runs that failed, by key, with the reason.
+        compared: models of others by name, each with its title; those of ``runs`` that are not among them are ours.
+        warnings: on the data, of every task.
     """
     folder = root / "artifacts" / "evaluate" / f"{number:016x}"
     folder.mkdir(parents=True)
@@ -78,13 +82,22 @@ def make_evaluation(
                 score = float(score_of(counts_of(kind, right, predicted).sum(axis=0)))
                 scores = {"model": model, "task": task, "seed": seed, "metric": METRICS[kind], "score": score}
                 scores |= _all_scores(kind, right, list(predicted), {**facts, **(data or {})}["labels"])
-                scores |= {"validation_score": score, "best_epoch": 1, "flags": [], "majority": 0.1, "warnings": []}
+                scores |= {
+                    "validation_score": score,
+                    "best_epoch": 1,
+                    "flags": [],
+                    "majority": 0.1,
+                    "warnings": list(warnings),
+                }
                 (place / "scores.json").write_text(json.dumps({**scores, "data": {**facts, **(data or {})}}))
                 rows = [{"gold": one, "predicted": said} for one, said in zip(right, predicted, strict=True)]
                 (place / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     declared = DeclaredTask.model_validate({"kind": kind, "fine_tuning": fine_tuning or {}})
     settings = GatheringSettings(
-        models=tuple(dict.fromkeys(model for models in runs.values() for model in models)),
+        models=tuple(
+            dict.fromkeys(model for models in runs.values() for model in models if model not in (compared or {}))
+        ),
+        compared=dict(compared or {}),
         seeds=tuple(numbers),
         tasks=dict.fromkeys(runs, declared),
         missing=dict(missing or {}),

@@ -154,6 +154,15 @@ def test_other_fine_tuning_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_what_any_run_says_of_the_data_is_said_once(tmp_path: Path) -> None:
+    first = make_evaluation(tmp_path, RUNS, number=1, warnings=["12 test items are in the training split too"])
+    second = make_evaluation(
+        tmp_path, RUNS, number=2, warnings=["12 test items are in the training split too", "so are 3 validation items"]
+    )
+    (task,) = side_by_side(first, second).tasks
+    assert task.cautions == ("12 test items are in the training split too", "so are 3 validation items")
+
+
 def test_seeds_are_paired_by_their_numbers(tmp_path: Path) -> None:
     first = {"ncc": {"pretrained": [answers(right) for right in (10, 9, 4)]}}
     second = {"ncc": {"pretrained": [answers(right) for right in (9, 4, 1)]}}
@@ -186,6 +195,18 @@ def test_missing_seeds_models_and_tasks_are_named(tmp_path: Path) -> None:
     assert "random (B) has no counterpart in another run, so it is shown and not compared." in task.cautions
     with pytest.raises(UserError, match="nothing to compare: no model of the same name in two runs"):
         two(tmp_path / "none", RUNS, {"ncc": {"random": [answers(2)]}})
+
+
+def test_a_model_of_others_without_scores_is_named_with_its_run(tmp_path: Path) -> None:
+    others = {"ncc": {**RUNS["ncc"], "xlm-r": [answers(9)] * 2}}
+    first = make_evaluation(tmp_path, others, number=1, compared={"xlm-r": "a copy"})
+    lacking = {f"xlm-r/ncc/{seed}": "no network" for seed in (1, 2)}
+    second = make_evaluation(tmp_path, RUNS, number=2, compared={"xlm-r": "a copy"}, missing=lacking)
+    for folders, letter in (((first, second), "B"), ((second, first), "A")):
+        comparison = side_by_side(*folders)
+        (task,) = comparison.tasks
+        assert [(one.model, one.reason) for one in task.result.absent] == [(f"xlm-r ({letter})", "no network")]
+        assert f"| xlm-r ({letter}) (a copy) | no score |" in comparison_to_markdown(comparison)
 
 
 def test_a_folder_that_was_copied_is_enough(tmp_path: Path) -> None:

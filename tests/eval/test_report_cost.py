@@ -2,13 +2,14 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from report_artifacts import METRICS, Page, build_artifacts, markdown_tables, report_in, settings
+from report_artifacts import METRICS, Page, build_artifacts, markdown_tables, report_in, settings, write_record
 
 from eval.cost import cost_of
 from eval.prices import load_prices
@@ -16,6 +17,8 @@ from eval.public_report import private_facts, public_report
 from eval.report import collect, render
 from eval.report_cost import cost_view, quantity
 from eval.report_schema import Report
+from eval.report_tables import duration, timing_table
+from tasks.record import Input, read_record
 
 PRICES = """
 - {instance: desk, accelerator: CPU, count: 2, watts: 100, usd_per_kwh: 0.3, date: "2026-11-30", source: my bill}
@@ -49,6 +52,31 @@ def test_report_json_has_the_measured_speed_and_time(usual: tuple[str, str, str]
     assert run["chain_hours"] == pytest.approx((4.2 + 31.07 + 12.5 + 1523.9 + 1.25 + 20 * 21.5) / 3600)
     assert run["full_hours"] == pytest.approx(4800 * 32 * 128 / 13087.0 / 3600)
     assert run["machine"] == {"accelerator": "CPU", "count": 2, "host": "workshop", "elsewhere": 0}
+
+
+def test_models_of_others_and_test_texts_are_stages_too(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    artifacts = build_artifacts(store)
+    of_others = {"compared-model": ("seed-run", "checkpoint"), "test-texts": ("corpus", "test-texts")}
+    for stage, (reader, name) in of_others.items():
+        path = f"artifacts/{stage}/{'a' * 16}"
+        write_record(store / path, stage, seconds=1000, dirty=False)
+        folder = store / f"artifacts/{reader}/{0:016x}"
+        record = read_record(folder)
+        inputs = {name: Input(path=path, digest="0" * 64)}
+        (folder / "record.json").write_text(record.model_copy(update={"inputs": inputs}).model_dump_json())
+    report = collect(settings(), artifacts)
+    stages = [*of_others, "corpus", "tokenizer", "pack", "pretrain", "evaluate"]
+    assert [stage.stage for stage in report.stages] == stages
+    assert [place.stages for place in report.environments] == [(*stages[2:], "seed-run", *of_others)]
+    before = 4.2 + 31.07 + 12.5 + 1523.9 + 1.25 + 20 * 21.5
+    assert report.cost is not None
+    assert report.cost.measured[0].chain_hours == pytest.approx((before + 2000) / 3600)
+    assert timing_table(report).totals[0][2] == duration(before + 2000)
+    shutil.rmtree(store / "artifacts/test-texts")
+    report = collect(settings(), artifacts)
+    assert report.cost is not None
+    assert report.cost.measured[0].chain_hours is None
 
 
 def test_page_and_markdown_say_what_is_unknown_and_how_to_tell_it(usual: tuple[str, str, str]) -> None:

@@ -16,9 +16,12 @@ from tasks.contract import EXECUTION, UserError
 def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | None:
     """Changes for keys that are bound to another one by a validator, or that say what their neighbours mean."""
     parent = key.rpartition(".")[0]
+    # neither sentence order nor LAMB is for engine gaudi
+    elsewhere = ["pretraining.engine=collaborative"] if recipe.pretraining.engine == "gaudi" else []
     if key in {"packing.mode", "pretraining.objective"}:
         pairs = value in {"concatenate", "mlm"}
         return [
+            *elsewhere,
             f"packing.mode={'sentence-pairs' if pairs else 'concatenate'}",
             f"pretraining.objective={'mlm+sop' if pairs else 'mlm'}",
             *(["model.architecture=albert"] if pairs else []),
@@ -29,8 +32,10 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return [f"{key}={json.dumps([{'name': 'other', 'file': str(folder / 'other.txt')}])}"]
     if key == "pretraining.optimizer" and value == "lamb":
         return [f"{key}=adamw", "pretraining.lamb_clamp=10000"]
+    if key == "pretraining.optimizer" and elsewhere:
+        return [f"{key}=lamb", *elsewhere]
     if key == "pretraining.lamb_clamp":
-        return [f"{key}=5000.0", "pretraining.optimizer=lamb"]
+        return [f"{key}=5000.0", "pretraining.optimizer=lamb", *elsewhere]
     if key == "corpus.drop_duplicates":
         return [f"{key}={json.dumps(not value)}", "corpus.near_duplicates=null"]
     if key in {"corpus.script", "corpus.near_duplicates", "corpus.decontamination"} and value is None:

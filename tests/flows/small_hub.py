@@ -41,6 +41,8 @@ class Hub:
     """Called before a commit is looked at."""
     refuses: dict[str, int] = field(default_factory=dict)
     """Status to answer with, by a part of the path."""
+    complaint: str = "no luck for the token"
+    """What it then says before the token."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -66,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         for part, status in self.hub.refuses.items():
             if part in path:
-                return self.answer(status, {"error": f"no luck for the token {TOKEN}"})
+                return self.answer(status, {"error": f"{self.hub.complaint} {TOKEN}"})
         if not path.startswith("/large/") and token not in {"", TOKEN}:
             return self.answer(401, {"error": "Invalid credentials in Authorization header"})
         for pattern, function in _ROUTES:

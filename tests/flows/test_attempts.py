@@ -97,6 +97,38 @@ def test_two_attempts_at_once_do_not_mix(store: Store) -> None:
         assert [name for name in "ab" if f"said by {name}" in text] == [one.fingerprint[0]]
 
 
+def test_a_failure_with_an_endless_message_is_no_kill(store: Store) -> None:
+    with pytest.raises(RuntimeError), logged(store, "corpus", "a" * 64, "corpus"):
+        raise RuntimeError("ক" * 10_000)
+    (one,) = attempts(store)
+    assert one.state == "failed"
+    assert one.reason.startswith("RuntimeError: ককক")
+    assert "ক" * 10_000 in one.path.read_text(encoding="utf-8")  # in the traceback
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("AZURE_STORAGE_ACCOUNT_KEY", True),
+        ("AZURE_STORAGE_CONNECTION_STRING", True),
+        ("PREFECT_API_DATABASE_CONNECTION_URL", True),
+        ("SSH_PASSPHRASE", True),
+        ("TOKENIZERS_PARALLELISM", False),
+        ("SAHAJFLOW_HOME", False),
+    ],
+)
+def test_what_is_named_like_a_secret(name: str, hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "planted-0123")
+    assert without_secrets("with planted-0123") == (f"with [{name}]" if hidden else "with planted-0123")
+
+
+def test_a_secret_that_begins_another_leaves_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_TOKEN", "planted")
+    monkeypatch.setenv("B_TOKEN", "planted-and-more")
+    assert without_secrets("with planted-and-more") == "with [B_TOKEN]"
+
+
 def test_no_secret_of_the_environment_is_logged(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_planted0123")
 

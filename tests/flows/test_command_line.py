@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.command_line import STAGES, main
+from flows.arguments import STAGES
+from flows.command_line import main
 from flows.graph import STAGES as GRAPH_STAGES
 
 HEAVY = ("torch", "transformers", "datasets", "prefect", "hivemind", "tokenizers", "pyarrow", "sklearn", "numpy")

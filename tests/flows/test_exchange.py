@@ -16,6 +16,7 @@ from flows.graph import Node
 from flows.plan import Selection, Step, make_plan
 from flows.step_work import StageOutcome, work_of
 from tasks.contract import Settings, Stage, StageError, UserError, no_progress
+from tasks.record import Damaged, digest_of, read_record
 from tasks.store import Store
 
 
@@ -142,6 +143,28 @@ def test_what_is_damaged_there_is_not_taken(ours: Store, theirs: Store, tmp_path
     assert len(list(pull_all(theirs, place))) == 2
 
 
+@pytest.mark.parametrize(("stage", "name"), [("..", "0" * 16), ("corpus", "..")])
+def test_a_name_that_leads_out_of_the_store_is_not_taken(ours: Store, stage: str, name: str) -> None:
+    place = Place.at(f"memory://{uuid.uuid4()}")
+    record = read_record(artifacts(ours)[0]).model_copy(update={"stage": stage, "fingerprint": name})
+    place.files.pipe_file(place.path(stage, name, "record.json"), record.model_dump_json().encode())
+    with pytest.raises(Damaged, match="no result is called so"):
+        place.record(stage, name)
+
+
+@pytest.mark.parametrize("file", ["../../text", "/etc/text", "a/../../text", ".", "", "a//b", "..\\\\text"])
+def test_a_file_that_leads_out_of_its_result_is_not_taken(ours: Store, file: str) -> None:
+    place = Place.at(f"memory://{uuid.uuid4()}")
+    artifact = artifacts(ours)[0]
+    record = read_record(artifact)
+    outputs = {file: next(iter(record.outputs.values()))}
+    # With a digest that fits: else that alone would refuse it.
+    record = record.model_copy(update={"outputs": outputs, "digest": digest_of(outputs)})
+    place.files.pipe_file(place.path("corpus", artifact.name, "record.json"), record.model_dump_json().encode())
+    with pytest.raises(Damaged, match="names a file outside of the result"):
+        place.record("corpus", artifact.name)
+
+
 def test_a_damaged_result_is_not_pushed_and_one_here_is_replaced(ours: Store, theirs: Store, tmp_path: Path) -> None:
     place = Place.at(str(tmp_path / "place"))
     list(push(ours, artifacts(ours), place))
@@ -158,6 +181,9 @@ def test_a_damaged_result_is_not_pushed_and_one_here_is_replaced(ours: Store, th
 def test_places_that_are_none(tmp_path: Path, theirs: Store) -> None:
     with pytest.raises(UserError, match="nonsense://x: Protocol not known"):
         Place.at("nonsense://x")
+    with pytest.raises(UserError, match=r"^nonsense://host/x: ") as caught:
+        Place.at("nonsense://anna:geheim@host/x")
+    assert "geheim" not in str(caught.value)
     with pytest.raises(UserError, match="holds no results"):
         list(pull_all(theirs, Place.at(str(tmp_path / "empty"))))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows.attempts import logged
-from flows.housekeeping import doctor, status, usable_store
+from flows.housekeeping import status, usable_store
 from tasks.contract import StageError
 from tasks.store import Store
 
@@ -42,13 +42,3 @@ def test_new_and_empty_folders_may_become_stores(tmp_path: Path) -> None:
     assert usable_store(str(tmp_path)).root == tmp_path
     assert usable_store(str(tmp_path / "new")).root == tmp_path / "new"
     assert not (tmp_path / "new").exists()
-
-
-def test_doctor_writes_nothing_into_a_foreign_folder(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").touch()
-    assert any("no store" in finding.what and not finding.fine for finding in doctor(str(tmp_path)))
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-def test_doctor_tries_the_locks_of_a_store(store: Store) -> None:
-    assert any(finding.what == "locks work in the store" and finding.fine for finding in doctor(str(store.root)))

@@ -130,6 +130,15 @@ def test_the_token_is_never_told(hub: Hub, tmp_path: Path, part: str, monkeypatc
     assert TOKEN not in str(caught.value)
 
 
+def test_a_long_message_does_not_cut_the_token_in_two(hub: Hub, tmp_path: Path) -> None:
+    hub.refuses["commit"] = 418
+    hub.complaint = "x" * 285
+    with pytest.raises(StageError) as caught:
+        send(an_export(tmp_path))
+    assert "xxx [token]" in str(caught.value)
+    assert TOKEN[:5] not in str(caught.value)
+
+
 def test_without_a_network(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # discard: nobody listens
     with pytest.raises(StageError, match="the hub is not reached"):

@@ -67,6 +67,10 @@ def test_bert_gaudi_carries_the_published_settings() -> None:
     training = recipe.pretraining
     assert (training.engine, training.steps, training.batch_size) == ("gaudi", 100_000, 256)
     assert (training.learning_rate, training.seed, training.gaudi.devices) == (5e-5, 34, 8)
+    assert (training.micro_batch_size // training.gaudi.devices, training.gaudi.throughput_warmup_steps) == (32, 2)
+    assert (training.gaudi.mode, training.gaudi.use_fused_adam, training.gaudi.use_fused_clip_norm) == (
+        *("lazy", True, True),
+    )
     assert (recipe.model.architecture, recipe.model.hidden_size, recipe.model.layers) == ("bert", 768, 12)
     assert recipe.packing.sequence_length == 512
 

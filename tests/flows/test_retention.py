@@ -38,6 +38,15 @@ def test_clean_removes_the_trash_and_keeps_work(store: Store) -> None:
     assert (store.root / "work/corpus/abc/scratch/part").exists()
 
 
+def test_what_a_killed_pull_had_fetched_goes(store: Store) -> None:
+    for name in ("0" * 16, "1" * 16):
+        (store.root / "arriving/corpus" / name).mkdir(parents=True)
+        (store.root / "arriving/corpus" / name / "text").write_text("half")
+    with locks.held(store.lock("corpus", "1" * 16)):  # a pull that goes on
+        assert f"removed arriving/corpus/{'0' * 16}  0.0 MB" in clean(store, work=False, dry_run=False)
+    assert [path.name for path in (store.root / "arriving/corpus").iterdir()] == ["1" * 16]
+
+
 def test_clean_of_work_leaves_what_somebody_holds(store: Store) -> None:
     (store.root / "work/pack/def").mkdir(parents=True)
     with locks.held(store.lock("corpus", "abc")):

@@ -55,13 +55,6 @@ def test_published_settings_and_round_trip(model, pretraining):
     assert settings.pretraining.micro_batch_size == (4 if model is ALBERT_LARGE else 256)
 
 
-def test_gaudi_is_not_part_of_this_version():
-    settings = PretrainSettings.model_validate({"model": BERT_BASE, "pretraining": GAUDI})
-    assert engines.check_engine(settings) == (
-        "pretraining.engine: gaudi is not part of this version; --set pretraining.engine=local trains on this machine"
-    )
-
-
 def test_collaborative_engine_asks_for_hivemind_before_anything_ran(monkeypatch):
     settings = PretrainSettings.model_validate({"model": ALBERT_LARGE, "pretraining": SAHAJBERT})
     monkeypatch.setattr(engines, "GPU_DEVICE_FILES", ())
@@ -112,6 +105,11 @@ def test_inconsistent_models(changes, message):
         ({"engine": "collaborative", "report_to": ["wandb"]}, "report_to is for engine local, not collaborative"),
         ({"engine": "gaudi", "batch_size": 8, "peak_tflops": 100}, "peak_tflops is for engine local, not gaudi"),
         ({"engine": "gaudi", "batch_size": 20}, "not a multiple of gaudi.devices 8"),
+        ({"engine": "gaudi", "batch_size": 8, "optimizer": "lamb"}, "optimizer lamb is not for engine gaudi"),
+        ({"engine": "gaudi", "batch_size": 8, "objective": "mlm+sop"}, "objective mlm.sop is not for engine gaudi"),
+        ({"engine": "gaudi", "batch_size": 8, "precision": "fp16"}, "precision fp16 is not for engine gaudi"),
+        ({"engine": "gaudi", "batch_size": 8, "device": "cuda"}, "device cuda is not for engine gaudi"),
+        ({"gaudi": {"mode": "eager"}}, "'lazy' or 'compile'"),
         ({"devices": 3, "batch_size": 32}, "32 is not a multiple of devices 3"),
         ({"devices": 32, "batch_size": 32, "accumulation": 2}, "= 16 is not a multiple of devices 32"),
         ({"devices": 2, "engine": "collaborative"}, "devices is for engine local, not collaborative"),
@@ -144,7 +142,7 @@ def test_inconsistent_training(changes, message):
 
 def test_how_peers_meet_is_no_part_of_the_identity():
     def identity(**collaborative):
-        asked = {"steps": 1, "collaborative": collaborative}
+        asked = {"engine": "collaborative", "steps": 1, "collaborative": collaborative}
         settings = PretrainSettings.model_validate({"model": BERT_BASE, "pretraining": asked})
         return identity_of(settings, sha256_of)
 
@@ -179,6 +177,27 @@ def test_who_is_told_and_the_number_of_devices_are_no_part_of_the_identity_and_g
         {"accumulation": 4},
     ):
         assert identity(**changed) != identity()
+
+
+def test_settings_of_the_other_engines_are_no_part_of_the_identity():
+    def identity(engine, **pretraining):
+        asked = {"engine": engine, "steps": 1, "batch_size": 8, **pretraining}
+        return identity_of(PretrainSettings.model_validate({"model": BERT_BASE, "pretraining": asked}), sha256_of)
+
+    changes = {"collaborative": {"compression": "none"}, "gaudi": {"mode": "compile"}}
+    for engine in ("local", "collaborative", "gaudi"):
+        assert set(identity(engine)["pretraining"]) & set(changes) == {engine} - {"local"}
+        for name, change in changes.items():
+            assert (identity(engine, **{name: change}) != identity(engine)) == (name == engine)
+    where = {"python": "/opt/python", "devices": 4, "hostfile": "/etc/hosts", "throughput_warmup_steps": 9}
+    assert identity("gaudi", gaudi=where) == identity("gaudi")
+
+
+def test_the_second_interpreter_lies_beside_the_recipe():
+    asked = {"steps": 1, "gaudi": {"python": "other/bin/python", "hostfile": "hosts"}}
+    settings = PretrainingSettings.model_validate(asked, context={"folder": "/recipes"})
+    assert (settings.gaudi.python, settings.gaudi.hostfile) == ("/recipes/other/bin/python", "/recipes/hosts")
+    assert PretrainingSettings.model_validate({"steps": 1}, context={"folder": "/recipes"}).gaudi.python[0] != "/"
 
 
 def test_sentence_order_is_alberts():

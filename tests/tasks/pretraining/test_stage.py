@@ -90,8 +90,9 @@ def test_settings_that_the_data_cannot_serve(settings, tokenizer_folder, pack_fo
     short = asked.model_copy(update={"model": asked.model.model_copy(update={"max_positions": 15})})
     with pytest.raises(UserError, match=r"max_positions: 15 is less than packing.sequence_length 16"):
         run(short, inputs, tmp_path, no_progress)
-    with pytest.raises(UserError, match="gaudi is not part of this version"):
-        run(settings(engine="gaudi"), inputs, tmp_path, no_progress)
+    nowhere = {"python": str(tmp_path / "none/bin/python")}
+    with pytest.raises(UserError, match="gaudi cannot run here: no HPU found"):
+        run(settings(engine="gaudi", device="auto", gaudi=nowhere), inputs, tmp_path, no_progress)
     assert not (tmp_path / "checkpoint").exists()
 
 
