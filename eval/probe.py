@@ -47,7 +47,8 @@ def score(checkpoint: Path, task: dict[str, Any], train_items: int, seed: int) -
         StageError: a data set or the checkpoint cannot be loaded.
     """
     from eval.data import Split, TaskData, load_task
-    from eval.tuning import tune
+    from eval.prepared import encode_task
+    from eval.tuning import Job, tune
 
     asked = TaskSettings.model_validate(task)
     data = load_task(asked)
@@ -55,13 +56,7 @@ def score(checkpoint: Path, task: dict[str, Any], train_items: int, seed: int) -
     count = min(train_items, len(train))
     chosen = [number * len(train) // count for number in range(count)]
     fewer = Split([train.inputs[item] for item in chosen], [train.labels[item] for item in chosen])
-    splits = {"train": fewer, "validation": data.splits["validation"]}
-    tuned = tune(
-        asked,
-        TaskData(data.labels, splits),
-        seed=seed,
-        checkpoint=checkpoint,
-        tokenizer=checkpoint,
-        progress=no_progress,
-    )
-    return tuned.best.validation_score
+    few = TaskData(data.labels, {"train": fewer, "validation": data.splits["validation"]})
+    encoded, pad_id = encode_task(asked, few, checkpoint)
+    job = Job(asked, few.labels, encoded, few.splits["validation"].labels, pad_id, seed)
+    return tune(job, checkpoint, no_progress).best.validation_score

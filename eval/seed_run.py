@@ -9,15 +9,20 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
 from eval.settings import MAX_SEED, METRICS, EvaluationSettings, ModelName, Source, TaskName, TaskSettings
-from tasks.contract import Progress, Settings, Stage
+from tasks.contract import SCRATCH, Progress, Run, Settings, Stage
 from tasks.pretraining.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from eval.prepared import PreparedTask
+    from eval.tuning import Job, Tuned
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +62,13 @@ def seed_run_settings(evaluation: EvaluationSettings, model_settings: ModelSetti
     }
 
 
+Do = Callable[["Job", Path, Path, Progress], "Tuned"]
+"""Has a fine-tuning done, wherever: the job, the folder of the checkpoint or tokenizer, one for what is needed
+meanwhile, and whom to tell the steps."""
+
+
 def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
-    """Fine-tune and score.
+    """Fine-tune here and score.
 
     Args:
         settings: the run's settings.
@@ -71,32 +81,65 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
         UserError: the data is wrong.
         StageError: a data set or the checkpoint cannot be loaded, or the maximal length exceeds the model's positions.
     """
-    import torch
+    return run_by(tune_here(None))(settings, inputs, folder, progress)
 
-    from eval.data import load_task, warnings_of
+
+def tune_here(threads: int | None) -> Do:
+    """In this process, with so many threads; None leaves them as they are."""
+
+    def do(job: Job, source: Path, scratch: Path, progress: Progress) -> Tuned:
+        from eval.tuning import tune
+
+        return tune(replace(job, threads=threads), source, progress)
+
+    return do
+
+
+def run_by(do: Do) -> Run:
+    """The stage's function, whose fine-tuning is done by ``do``; all else is done here."""
+
+    def run_there(
+        settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress
+    ) -> dict[str, Any]:
+        from eval.prepared import prepared
+        from eval.tuning import Job
+
+        started = time.perf_counter()
+        checkpoint = inputs["checkpoint"] / "checkpoint" if settings.model_settings is None else None
+        source = checkpoint or inputs["tokenizer"]
+        ready = prepared(settings.task, source)
+        gold = ready.data.splits["validation"].labels
+        job = Job(
+            settings.task,
+            ready.data.labels,
+            ready.encoded,
+            gold,
+            ready.pad_id,
+            settings.seed,
+            shape=settings.model_settings,
+        )
+        tuned = do(job, source, folder / SCRATCH, progress)
+        metrics = _leave(settings, ready, tuned, folder)
+        seconds = round(time.perf_counter() - started, 3)
+        return {**metrics, "seconds_training": seconds, "resolved": tuned.resolved}
+
+    return run_there
+
+
+def _leave(settings: SeedRunSettings, ready: PreparedTask, tuned: Tuned, folder: Path) -> dict[str, Any]:
+    """Score, write both files, and return the metrics."""
+    from eval.data import warnings_of
     from eval.scoring import HEADLINES, find_flags, majority_score
-    from eval.tuning import tune
+    from eval.tuning import scores as scores_of
 
-    started = time.perf_counter()
     task, kind = settings.task, settings.task.kind
-    data = load_task(task)
-    facts = {"source": _source_facts(task.source), **data.facts()}
+    facts = {"source": _source_facts(task.source), **ready.facts}
     for warning in (warnings := warnings_of(task, facts)):
         logger.warning("%s: %s", settings.task_name, warning)
-    checkpoint = inputs["checkpoint"] / "checkpoint" if settings.model_settings is None else None
-    tuned = tune(
-        task,
-        data,
-        seed=settings.seed,
-        checkpoint=checkpoint,
-        shape=settings.model_settings,
-        tokenizer=checkpoint or inputs["tokenizer"],
-        progress=progress,
-    )
-    gold, predicted = data.splits["test"].labels, tuned.predicted("test")
-    scores = tuned.scores("test", predicted)
-    majority = majority_score(kind, data.splits["train"].labels, gold)
-    best, history, encoded, hardware = tuned.best, tuned.history, tuned.encoded["test"], tuned.hardware
+    gold, predicted = ready.data.splits["test"].labels, tuned.predicted["test"]
+    scores = scores_of(task, ready.data, "test", predicted)
+    majority = majority_score(kind, ready.data.splits["train"].labels, gold)
+    best, history, encoded = tuned.best, tuned.history, ready.encoded["test"]
     metrics = {
         "model": settings.model,
         "task": settings.task_name,
@@ -107,7 +150,7 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
         "validation_score": best.validation_score,
         "best_epoch": best.epoch,
         "epochs": len(history.epochs),
-        "parameters": sum(weight.numel() for weight in tuned.model.parameters()),
+        "parameters": tuned.parameters,
         "flags": find_flags(kind, predicted, scores["score"], majority, history.diverged),
         "truncated_items": encoded.truncated_items,
         "truncated_words": encoded.truncated_words,
@@ -117,7 +160,7 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
             name: value for name, value in scores.items() if name != "score" and isinstance(value, float)
         },
         "per_label": scores["per_label"],
-        "tags_converted": data.tags_converted,
+        "tags_converted": ready.data.tags_converted,
         "overlap": facts["overlap"],
         "warnings": warnings,
     }
@@ -128,15 +171,7 @@ def run(settings: SeedRunSettings, inputs: Mapping[str, Path], folder: Path, pro
         for index, (right, said) in enumerate(zip(gold, predicted, strict=True))
     )
     _write(folder / "predictions.jsonl", "".join(line + "\n" for line in lines))
-    return {
-        **metrics,
-        "seconds_training": round(time.perf_counter() - started, 3),
-        "resolved": {
-            "precision": hardware.precision,
-            "device": hardware.device.type,
-            "threads": torch.get_num_threads(),
-        },
-    }
+    return metrics
 
 
 def _source_facts(source: Source) -> dict[str, Any]:
@@ -154,4 +189,4 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-STAGE = Stage("seed-run", version=3, settings=SeedRunSettings, run=run)
+STAGE = Stage("seed-run", version=4, settings=SeedRunSettings, run=run)

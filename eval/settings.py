@@ -15,6 +15,7 @@ from eval.fields import RepositoryName, Revision, absolute, like, name_of
 from eval.labels import ner_label_problem
 from eval.presets import resolved
 from tasks.contract import EXECUTION, Settings, UserPath
+from tasks.executor import Scheduler
 
 OwnModel = Literal["pretrained", "random"]
 TaskName = Annotated[str, name_of("task", "ner")]
@@ -32,6 +33,9 @@ MAX_SEED = 2**32 - 1
 
 MAX_SEEDS = 1000
 """Most seeds: each one is a fine-tuning of every model on every task, and their interval no longer shrinks by much."""
+
+MAX_AT_ONCE = 1024
+"""Most seed runs at once, and most threads of one."""
 
 MAX_ITEMS = 10_000_000
 """Upper limit of items, and of all that is counted over them."""
@@ -210,9 +214,24 @@ class EvaluationSettings(Settings):
         default_factory=dict, description="models of others by name, fine-tuned and scored in the same way"
     )
     tasks: dict[TaskName, TaskSettings] = Field(min_length=1, description="tasks by name")
+    at_once: Annotated[Literal["auto"] | Annotated[int, Field(gt=0, le=MAX_AT_ONCE)], EXECUTION] = Field(
+        "auto",
+        description="seed runs at the same time on this machine, each in a process of its own; auto: as many as there "
+        "are cores and memory for, or one after another where there is a GPU",
+    )
+    threads: Annotated[Literal["auto"] | Annotated[int, Field(gt=0, le=MAX_AT_ONCE)], EXECUTION] = Field(
+        "auto",
+        description="threads of a seed run; they decide the rounding on a CPU, so auto goes by the machine and by "
+        "what the recipe declares, never by at_once or by what is left to do",
+    )
+    scheduler: Scheduler = None
 
     @model_validator(mode="after")
     def _consistent(self) -> EvaluationSettings:
+        if self.scheduler is not None and self.at_once != "auto":
+            raise ValueError(
+                f"at_once {self.at_once} has no effect with a scheduler: each worker does one at a time; leave it out"
+            )
         seeds = self.seed_list
         for number, seed in enumerate(seeds):
             if seed in seeds[:number] or not 0 <= seed <= MAX_SEED:

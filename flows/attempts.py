@@ -100,7 +100,8 @@ def logged(store: Store, stage: str, fingerprint: str, title: str) -> Iterator[N
         _running.discard(threading.get_ident())
         for logger, level in zip(loggers, levels, strict=True):
             logger.removeHandler(log)
-            logger.setLevel(level)
+            if not _running:  # else another one still writes its log
+                logger.setLevel(level)
         log.close()
 
 

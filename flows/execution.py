@@ -9,19 +9,26 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from eval.compared_model import check as check_models
 from eval.data import check as check_tasks
 from eval.prices import load_prices
+from eval.seed_run import STAGE as SEED_RUN
+from eval.seed_run import run_by
+from eval.spread import Spread, opened, spread_of
+from flows.at_once import Ended, one_by_one, threads_until_the_end
 from flows.graph import Node, nodes_of
 from flows.plan import Selection, Step, make_plan
 from flows.recipe import Recipe, load_recipe
 from flows.step_work import StageOutcome, Work, work_of
-from tasks.contract import StageError, UserError
+from tasks.contract import Run, StageError, UserError
 from tasks.corpus import check as check_corpus
 from tasks.identity import identity_of
 from tasks.store import FileDigests, Store
@@ -117,7 +124,14 @@ def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
     if reason := blocked(prepared):
         raise UserError(reason)
     set_workers(options.workers)
-    outcomes = carry_out(prepared.steps, prepared.inputs, prepared.store, run_node, verify=options.verify)
+    outcomes = carry_out(
+        prepared.steps,
+        prepared.inputs,
+        prepared.store,
+        run_node,
+        verify=options.verify,
+        spread=partial(spread_of, prepared.recipe.evaluation, prepared.recipe.model),
+    )
     keep_history(prepared, [outcome.path for outcome in outcomes if outcome.record.stage == "evaluate"])
     return outcomes
 
@@ -135,7 +149,13 @@ def keep_history(prepared: Prepared, evaluations: Iterable[Path]) -> None:
 
 
 def carry_out(
-    steps: list[Step], inputs: list[Step], store: Store, run_node: RunNode, *, verify: bool = False
+    steps: list[Step],
+    inputs: list[Step],
+    store: Store,
+    run_node: RunNode,
+    *,
+    verify: bool = False,
+    spread: Callable[[], Spread] | None = None,
 ) -> list[StageOutcome]:
     """Work through a plan.
 
@@ -147,8 +167,10 @@ def carry_out(
         steps: what to do, in order.
         inputs: what the steps read and is not among them; all of it exists.
         store: where it was planned for.
-        run_node: called for each step.
+        run_node: called for each step; for several seed runs at once, each in a thread of its own.
         verify: compare the hashes of all files before a result is reused.
+        spread: asked how to spread seed runs, when there are some to do; without it they are done one by one, as
+            their stage does them.
 
     Returns:
         The outcomes in order, without the seed runs that failed.
@@ -161,25 +183,47 @@ def carry_out(
         assert step.record is not None
         outcomes[step.node.name] = StageOutcome(step.node.name, "reused", step.path, step.record, 0.0)
     failures: dict[str, str] = {}
-    for planned in steps:
-        lost = [failures[name] for name in planned.node.inputs.values() if name in failures]
-        if lost and planned.node.dispensable:
-            failures[planned.node.name] = lost[0]
-            continue
-        step = _without(planned, failures, store)
-        try:
-            outcomes[step.node.name] = run_node(step.node, work_of(step, outcomes, store, verify=verify))
-        except (UserError, OSError):
-            raise
-        except Exception as error:
-            if not step.node.dispensable:
-                raise
-            failures[step.node.name] = one_line(error)
-            traceback = None if isinstance(error, StageError) else error
-            logger.warning(
-                "%s failed and is missing: %s", step.node.name, failures[step.node.name], exc_info=traceback
-            )
+
+    def done(step: Step, run: Run | None = None) -> StageOutcome:
+        return run_node(step.node, work_of(_without(step, failures, store), outcomes, store, verify=verify, run=run))
+
+    for together, group in groupby(steps, key=lambda step: step.node.stage.name == SEED_RUN.name):
+        planned = list(group)
+        for step in planned:
+            lost = [failures[name] for name in step.node.inputs.values() if name in failures]
+            if lost and step.node.dispensable:
+                failures[step.node.name] = lost[0]
+        able = [step for step in planned if step.node.name not in failures]
+        with _ended(able, done, spread if together else None) as ended:
+            for step, result in ended:
+                if not isinstance(result, Exception):
+                    outcomes[step.node.name] = result
+                elif isinstance(result, UserError | OSError) or not step.node.dispensable:
+                    raise result
+                else:
+                    failures[step.node.name] = one_line(result)
+                    traceback = None if isinstance(result, StageError) else result
+                    reason = failures[step.node.name]
+                    logger.warning("%s failed and is missing: %s", step.node.name, reason, exc_info=traceback)
     return [outcomes[step.node.name] for step in steps if step.node.name in outcomes]
+
+
+@contextmanager
+def _ended(
+    steps: list[Step], done: Callable[[Step, Run | None], StageOutcome], spread: Callable[[], Spread] | None
+) -> Iterator[Ended]:
+    """Steps as they end: one by one, or seed runs, which do not read each other, at once if that is asked for."""
+    to_do = sum(step.action != "reuse" for step in steps)
+    if spread is None or not to_do:
+        yield one_by_one(steps, lambda step: done(step, None))
+        return
+    with threads_until_the_end() as in_threads, opened(spread(), to_do) as (count, do):
+        run = run_by(do)
+        if count == 1:
+            yield one_by_one(steps, lambda step: done(step, run))
+        else:
+            with closing(in_threads(steps, lambda step: done(step, run), count)) as ended:
+                yield ended
 
 
 def one_line(error: Exception) -> str:

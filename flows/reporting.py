@@ -108,7 +108,8 @@ class Reporter:
     def __init__(self, recipe_name: str):
         self.warnings: list[str] = []
         self._recipe_name = recipe_name
-        self._running: _Running | None = None
+        self._running: list[_Running] = []
+        """The stages that run now: several seed runs do so at once."""
         self._reports: queue.SimpleQueue[tuple[str, Report] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="reports to Prefect", daemon=True)
         self._thread.start()
@@ -117,11 +118,11 @@ class Reporter:
     def stage(self, name: str) -> Iterator[_Running]:
         """Report the progress of one stage while the body of the ``with`` runs; yields the progress callback."""
         running = _Running(self._recipe_name, name)
-        self._running = running
+        self._running.append(running)
         try:
             yield running
         finally:
-            self._running = None
+            self._running.remove(running)
             if running.shown:
                 self._send("progress", running.tell)
 
@@ -161,10 +162,10 @@ class Reporter:
             try:
                 item = self._reports.get(timeout=PROGRESS_SECONDS)
             except queue.Empty:
-                running = self._running
-                if running is None or not running.has_news:
-                    continue
-                item = ("progress", running.tell)
+                for running in list(self._running):
+                    if running.has_news:
+                        self._send("progress", running.tell)
+                continue
             if item is None:
                 return
             what, report = item
@@ -177,23 +178,32 @@ class Reporter:
                 self.trouble(what, problem)
 
 
+_logging_threads: set[int] = set()
+"""Threads of which each sends logs to a run of its own."""
+
+
 @contextmanager
 def logs_to_prefect() -> Iterator[None]:
-    """Send what stages log to the current Prefect run while the body of the ``with`` runs."""
+    """Send what stages log to the current Prefect run while the body of the ``with`` runs.
+
+    Of several such bodies in threads each gets what its own thread logs, and all get what no such thread does.
+    """
     from prefect.logging import get_run_logger
 
+    own = threading.get_ident()
     handler = _RunLog(get_run_logger())
+    handler.addFilter(lambda record: record.thread == own or record.thread not in _logging_threads)
+    _logging_threads.add(own)
     loggers = [logging.getLogger(name) for name in ("sahajflow", "tasks", "eval", "flows")]
-    levels = [stage_logger.level for stage_logger in loggers]
     for stage_logger in loggers:
         stage_logger.addHandler(handler)
-        stage_logger.setLevel(stage_logger.level or logging.INFO)
+        stage_logger.setLevel(stage_logger.level or logging.INFO)  # and stays so: others may still be at work
     try:
         yield
     finally:
-        for stage_logger, level in zip(loggers, levels, strict=True):
+        _logging_threads.discard(own)
+        for stage_logger in loggers:
             stage_logger.removeHandler(handler)
-            stage_logger.setLevel(level)
 
 
 class _RunLog(logging.Handler):

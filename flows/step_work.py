@@ -15,7 +15,7 @@ from flows.attempts import logged
 from flows.plan import Step, counted
 from flows.retention import note_use
 from tasks import locks
-from tasks.contract import Progress, StageError, UserError
+from tasks.contract import Progress, Run, StageError, UserError
 from tasks.identity import fingerprint_of, identity_of
 from tasks.record import Damaged, Input, Record, read_record, verified_record
 from tasks.store import Building, FileDigests, Store
@@ -38,7 +38,9 @@ class StageOutcome:
 Work = Callable[[Progress], StageOutcome]
 
 
-def work_of(step: Step, outcomes: Mapping[str, StageOutcome], store: Store, *, verify: bool) -> Work:
+def work_of(
+    step: Step, outcomes: Mapping[str, StageOutcome], store: Store, *, verify: bool, run: Run | None = None
+) -> Work:
     """All that has to be done for a step, as a function that is told whom to report progress to.
 
     Args:
@@ -46,6 +48,7 @@ def work_of(step: Step, outcomes: Mapping[str, StageOutcome], store: Store, *, v
         outcomes: of the nodes that it reads.
         store: where it was planned for.
         verify: compare the hashes of all files before a result is reused.
+        run: the stage's function as it is to be called here, if not as the stage has it.
     """
 
     def work(progress: Progress) -> StageOutcome:
@@ -71,7 +74,7 @@ def work_of(step: Step, outcomes: Mapping[str, StageOutcome], store: Store, *, v
             with locks.held(store.lock(node.stage.name, building.fingerprint), _say_who(node.name), facts):
                 record = None if step.forced else _standing(store, building, verify=verify, repair=True)
                 if record is None:
-                    record = _build(step, building, store, progress)
+                    record = _build(step, building, store, run or node.stage.run, progress)
                     action = "ran"
         note_use(store, path)
         return StageOutcome(node.name, action, path, record, round(time.time() - started, 3))
@@ -90,24 +93,24 @@ def _standing(store: Store, building: Building, *, verify: bool, repair: bool) -
         return None
 
 
-def _build(step: Step, building: Building, store: Store, progress: Progress) -> Record:
+def _build(step: Step, building: Building, store: Store, run: Run, progress: Progress) -> Record:
     """Run the stage in its work folder and publish what it leaves; under the lock."""
     started = time.time()
     stage, fingerprint = building.stage, building.fingerprint
     if store.finished_work(building) and (not step.forced or store.artifact(stage.name, fingerprint).exists()):
         return store.publish(building, replace=step.forced)
     with logged(store, stage.name, fingerprint, step.node.name):
-        return _attempt(step, building, store, progress, started)
+        return _attempt(step, building, store, run, progress, started)
 
 
-def _attempt(step: Step, building: Building, store: Store, progress: Progress, started: float) -> Record:
+def _attempt(step: Step, building: Building, store: Store, run: Run, progress: Progress, started: float) -> Record:
     stage, fingerprint = building.stage, building.fingerprint
     fresh = not store.work(stage.name, fingerprint).exists()
     _check_sources(step, building, store)
     work = store.open_work(building, again=step.forced)
     inputs = {name: store.root / source.path for name, source in building.inputs.items()}
     try:
-        metrics = stage.run(step.node.settings, inputs, work, progress)
+        metrics = run(step.node.settings, inputs, work, progress)
     except UserError:
         # Nothing that came of wrong input is worth going on from; but what an earlier run left is.
         if fresh:

@@ -5,9 +5,11 @@ A stage that has a table of its present state gets it shown below the bar.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from contextlib import contextmanager
 from rich.console import Console, RenderableType
 from rich.logging import RichHandler
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -69,15 +71,41 @@ class _Left(ProgressColumn):
 
 
 class _Bars(Progress):
-    """The stage's bar, with the newest table below it. Drawn by rich's own thread, a few times a second at most."""
+    """A bar for each stage at work, with the newest table below. Drawn by rich's own thread, a few times a second at
+    most, from the first stage's beginning until there is none at work."""
 
     rows: Rows = ()
+
+    def __init__(self, console: Console):
+        super().__init__(
+            SpinnerColumn(),
+            TextColumn("{task.description:<34}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
+            _Left(),
+            TextColumn("{task.fields[note]}", style="dim", markup=False),
+            console=console,
+            transient=True,
+            refresh_per_second=4,
+        )
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """What rich draws at every refresh."""
         yield from super().get_renderables()
         if self.rows:
             yield Padding(_table(self.rows), (0, 0, 0, 4))
+
+    def bar(self, label: str) -> tuple[TaskID, contract.Progress]:
+        """A new bar, and the callback that moves it."""
+        estimate = Estimate()
+        task = self.add_task(label, total=1, unit="", note="", left=None)
+
+        def move(done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
+            left = estimate.left(done, total)
+            self.rows = rows or self.rows
+            self.update(task, completed=done, total=total, unit=unit, note=note, left=left)
+
+        return task, move
 
 
 def _table(rows: Rows) -> Table:
@@ -152,12 +180,18 @@ def show_logs(console: Console) -> None:
 
 
 class Terminal:
-    """Shows nodes while they are worked on. :meth:`run_node` is a `RunNode` for `run_chain`."""
+    """Shows nodes while they are worked on, also several at once in threads.
+
+    :meth:`run_node` is a `RunNode` for `run_chain`.
+    """
 
     def __init__(self, console: Console, seed_runs: int):
         self._console = console
+        self._bars = _Bars(console)
+        self._at_work = 0
+        self._guard = threading.Lock()
         self._seed_runs = seed_runs
-        self._seed_run = 0
+        self._seed_run = itertools.count(1)
 
     def run_node(self, node: Node, work: Work) -> StageOutcome:
         """Do the work with a bar while it goes on, and leave one line when it is done."""
@@ -176,33 +210,28 @@ class Terminal:
         if not self._console.is_terminal:
             yield _PlainLines(self._console, label)
             return
-        estimate = Estimate()
-        with _Bars(
-            SpinnerColumn(),
-            TextColumn("{task.description:<34}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
-            _Left(),
-            TextColumn("{task.fields[note]}", style="dim", markup=False),
-            console=self._console,
-            transient=True,
-            refresh_per_second=4,
-        ) as bars:
-            task = bars.add_task(label, total=1, unit="", note="", left=None)
-
-            def bar(done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
-                left = estimate.left(done, total)
-                bars.rows = rows or bars.rows
-                bars.update(task, completed=done, total=total, unit=unit, note=note, left=left)
-
+        with self._guard:
+            if self._at_work == 0:
+                self._bars = _Bars(self._console)
+                self._bars.start()
+            self._at_work += 1
+            bars = self._bars
+            task, bar = bars.bar(label)
+        try:
             yield bar
+        finally:
+            with self._guard:
+                self._at_work -= 1
+                if self._at_work == 0:
+                    bars.stop()
+                else:
+                    bars.remove_task(task)
 
     def _label(self, node: Node) -> str:
         if not node.name.startswith("seed-run/"):
             return node.name
-        self._seed_run += 1
         model, task, seed = node.name.removeprefix("seed-run/").rsplit("/", 2)
-        return f"{model} {task}, seed {seed} ({self._seed_run}/{self._seed_runs})"
+        return f"{model} {task}, seed {seed} ({next(self._seed_run)}/{self._seed_runs})"
 
 
 def _gist(outcome: StageOutcome) -> str:

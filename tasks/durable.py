@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def move(source: Path, target: Path) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file so that a reader sees the old content or the new one, never a part."""
-    building = path.with_name(f".{path.name}.{os.getpid()}")
+    building = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     with open(building, "w", encoding="utf-8") as file:
         json.dump(value, file, ensure_ascii=False, indent=1, allow_nan=False)
         file.write("\n")

@@ -13,10 +13,11 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
@@ -61,21 +62,22 @@ def worker_count() -> int:
 
 
 @contextmanager
-def open_executor(workers: int, dask_address: str | None = None) -> Iterator[Executor]:
+def open_executor(workers: int, dask_address: str | None = None, packages: Sequence[str] = ()) -> Iterator[Executor]:
     """An executor for the time of a ``with`` block; what it has not begun is cancelled at the end.
 
     Args:
         workers: processes on this machine; 1 is a thread of this process. Not used with ``dask_address``: there the
             cluster has the workers that it has.
         dask_address: a Dask scheduler, whose workers have the same versions of Python and sahajflow.
+        packages: of which they must have the same versions too.
 
     Raises:
         UserError: ``distributed`` is not installed, or the workers have other versions.
         StageError: the scheduler does not answer or has no workers.
     """
     if dask_address is not None:
-        with _dask_client(dask_address) as client:
-            yield _DaskExecutor(client)
+        with _dask_client(dask_address, packages) as client:
+            yield DaskExecutor(client)
         return
     executor: Executor
     if workers == 1:
@@ -119,10 +121,10 @@ def in_order(
             waiting.append((piece, _submitted(executor, function, piece, known(piece))))
             if len(waiting) == ahead:
                 piece, future = waiting.popleft()
-                yield piece, _result(executor, future)
+                yield piece, result_of(executor, future)
         while waiting:
             piece, future = waiting.popleft()
-            yield piece, _result(executor, future)
+            yield piece, result_of(executor, future)
     finally:
         for _, future in waiting:
             future.cancel()
@@ -139,15 +141,33 @@ def _submitted(
         return executor.submit(function, piece)
 
 
-def _result(executor: Executor, future: Future[Result]) -> Result:
+def result_of(
+    executor: Executor,
+    future: Future[Result],
+    meanwhile: Callable[[], None] = lambda: None,
+    poll_seconds: float | None = None,
+) -> Result:
+    """What a submitted piece gives, waited for.
+
+    Args:
+        executor: where it was submitted.
+        future: what it returned.
+        meanwhile: called now and then while there is no result, at most every ``poll_seconds``.
+        poll_seconds: ``POLL_SECONDS`` if not given.
+
+    Raises:
+        StageError: its worker died, or the cluster is gone.
+        Exception: whatever the function raised.
+    """
     with _one_line():
         while True:
             try:
-                return future.result(timeout=POLL_SECONDS)
+                return future.result(timeout=poll_seconds or POLL_SECONDS)
             except TimeoutError:
                 if future.done():  # it is the function's own error, or it has just ended
                     return future.result()
-                if isinstance(executor, _DaskExecutor) and executor.lost:
+                meanwhile()
+                if isinstance(executor, DaskExecutor) and executor.lost:
                     raise StageError("the Dask scheduler is gone; start it, and run again") from None
 
 
@@ -185,7 +205,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait_for_end, name="lifeline", daemon=True).start()
 
 
-class _DaskExecutor(Executor):
+class DaskExecutor(Executor):
     """Dask's executor, and whether its scheduler is there: if that is killed, some futures never end."""
 
     def __init__(self, client: Client) -> None:
@@ -193,15 +213,25 @@ class _DaskExecutor(Executor):
         self._executor = client.get_executor()
 
     def submit(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        """As every executor's; what :meth:`sent` returned may stand among the arguments."""
         return cast("Future[Result]", self._executor.submit(function, *args, **kwargs))
 
     @property
     def lost(self) -> bool:
+        """Whether its scheduler is gone."""
         return bool(self._client.status != "running")
+
+    def threads_of_workers(self) -> list[int]:
+        """How many threads each worker was started with."""
+        return sorted(self._client.nthreads().values())
+
+    def sent(self, value: Any) -> Any:
+        """Stands for the value among a function's arguments, and is sent to every worker once."""
+        return self._client.scatter(value, hash=True, broadcast=True)
 
 
 @contextmanager
-def _dask_client(address: str) -> Iterator[Client]:
+def _dask_client(address: str, packages: Sequence[str]) -> Iterator[Client]:
     try:
         from distributed import Client
     except ImportError:
@@ -220,8 +250,8 @@ def _dask_client(address: str) -> Iterator[Client]:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
         except TimeoutError:
             raise StageError(f"{address}: the Dask scheduler has no workers; start some") from None
-        own = versions()
-        for worker, theirs in sorted(client.run(versions).items()):
+        own = versions(packages)
+        for worker, theirs in sorted(client.run(partial(versions, packages)).items()):
             for name, version in own.items():
                 if theirs[name] != version:
                     raise UserError(
@@ -233,9 +263,9 @@ def _dask_client(address: str) -> Iterator[Client]:
         client.close()
 
 
-def versions() -> dict[str, str]:
+def versions(more: Sequence[str] = ()) -> dict[str, str]:
     """What decides a piece's result: this package, those that it calls, and Python with its tables of Unicode."""
-    packages = {name: metadata.version(name) for name in ("sahajflow", "regex", "rensa", "tokenizers")}
+    packages = {name: metadata.version(name) for name in ("sahajflow", "regex", "rensa", "tokenizers", *more)}
     return packages | {"Python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
 
 

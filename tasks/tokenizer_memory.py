@@ -5,6 +5,7 @@ The figures per unit lie above what was measured; ``benchmarks/tokenizer_trainin
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from tasks.contract import StageError
@@ -47,6 +48,17 @@ def available_memory() -> int:
         except (OSError, ValueError):  # there is no such control group, or "max": no limit
             continue
     return max(0, min(left))
+
+
+def total_memory() -> int:
+    """Bytes that the machine has, or its container may take: the same whatever runs there now."""
+    import psutil
+
+    most = [int(psutil.virtual_memory().total)]
+    for limit, _, _ in _CGROUPS:
+        with contextlib.suppress(OSError, ValueError):  # there is no such control group, or "max": no limit
+            most.append(int(Path(limit).read_text()))
+    return min(most)
 
 
 def training_bytes(characters: int, seeds: int) -> int:

@@ -1,6 +1,7 @@
 """Rules for the whole suite."""
 
 import os
+from collections.abc import Iterator
 
 # Before anything imports torch: threads that wait by spinning made a test of 5 s take 290 on two busy cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,6 +16,22 @@ ALLOWED_SKIPS = (
     "chromium not installed",
 )
 """With `CI` set, a test that is skipped for any other reason fails the run: what is skipped is not known to work."""
+
+
+@pytest.fixture(scope="session")
+def dask_address() -> Iterator[str]:
+    """The address of a Dask scheduler with two workers, each a process of one thread."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address=None,
+        worker_dashboard_address=None,
+    ) as cluster:
+        yield cluster.scheduler_address
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

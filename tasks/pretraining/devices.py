@@ -21,12 +21,10 @@ import torch
 from tasks import durable
 from tasks.contract import LOGS, SCRATCH, Progress, StageError, UserError
 from tasks.pretraining.settings import PretrainingSettings, PretrainSettings
+from tasks.status_file import LOOK_SECONDS, tell_status
 from tasks.supervision import Command, Owned, OwnedProcess, processes, wait_for_older_swarm
 
 logger = logging.getLogger(__name__)
-
-LOOK_SECONDS = 0.25
-"""How often the first process writes its status, and the stage reads it."""
 
 SETTINGS, MEETING, STATUS, RESULT = "settings.json", "meeting", "status.json", "result.json"
 """Files in the processes' folder: what is asked, where they meet, how far they are, the first one's metrics."""
@@ -100,10 +98,10 @@ def train_together(
     # nothing to say goodbye for: a checkpoint is there whole or not at all
     with Owned(commands, leader="rank-0", folder=place, grace_seconds=1.0) as owned:
         while not owned.ended() and not _exited(place):
-            shown = show(place, shown, progress)
+            shown = tell_status(place / STATUS, shown, progress)
             time.sleep(LOOK_SECONDS)
         ended = _exited(place)
-    show(place, shown, progress)
+    tell_status(place / STATUS, shown, progress)
     if ended.get("rank-0") == 0:
         metrics: dict[str, Any] = json.loads((place / RESULT).read_text(encoding="utf-8"))
         resolved = metrics["resolved"]
@@ -157,14 +155,3 @@ def _exited(place: Path) -> dict[str, int]:
     """Exit statuses of the processes that have exited. The first one's end is the end; the others wait for it."""
     found: dict[str, OwnedProcess] = processes(place)
     return {name: process.exit_status for name, process in found.items() if process.exit_status is not None}
-
-
-def show(place: Path, shown: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Tells the callback of the newest status in the folder, if it is another than ``shown``; returns it."""
-    try:
-        status: dict[str, Any] = json.loads((place / STATUS).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return shown
-    if status != shown:
-        progress(**status)
-    return status

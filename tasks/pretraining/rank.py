@@ -8,20 +8,17 @@ owner. Rank 0 exits when all is done; the others stay until they are ended, so t
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from tasks import durable, lifeline
-from tasks.contract import Progress, Rows, StageError, UserError, no_progress
+from tasks.contract import StageError, UserError, no_progress
 from tasks.pretraining.devices import (
-    LOOK_SECONDS,
     LOST_PARTNER,
     MEETING,
     RESULT,
@@ -34,25 +31,9 @@ from tasks.pretraining.divergence import Diverged
 from tasks.pretraining.group import PartnerLost, form
 from tasks.pretraining.local import train_model
 from tasks.pretraining.settings import PretrainSettings
+from tasks.status_file import status_writer
 
 logger = logging.getLogger("tasks.pretraining.rank")
-
-
-def status_writer(place: Path) -> Progress:
-    """A progress callback that keeps the status file, at most as often as it is read; the last step always."""
-    written = 0.0
-
-    def write(done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
-        nonlocal written
-        if done < total and time.monotonic() < written + LOOK_SECONDS:
-            return
-        written = time.monotonic()
-        status = {"done": done, "total": total, "unit": unit, "note": note, "rows": list(rows)}
-        building = place / f".{STATUS}"
-        building.write_text(json.dumps(status), encoding="utf-8")
-        os.replace(building, place / STATUS)
-
-    return write
 
 
 def run(place: Path, tokenizer: Path, pack: Path, folder: Path, rank: int, size: int) -> int:
@@ -70,7 +51,7 @@ def run(place: Path, tokenizer: Path, pack: Path, folder: Path, rank: int, size:
                 train_model(settings, tokenizer, pack, folder, no_progress, group)
             logger.info("done")
             signal.pause()  # until the owner ends it: an exit would look like a loss
-        metrics = train_model(settings, tokenizer, pack, folder, status_writer(place), group)
+        metrics = train_model(settings, tokenizer, pack, folder, status_writer(place / STATUS), group)
         durable.write_json(place / RESULT, metrics)
         return 0
     except UserError as problem:

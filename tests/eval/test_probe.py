@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+import eval.prepared
 import eval.tuning
 from eval.data import TaskData, load_task
 from eval.probe import SEED, probe_call, score
@@ -85,18 +86,22 @@ def test_on_all_items_it_is_the_validation_score_of_the_seed_run(task, metric, p
 
 def test_it_sees_few_items_spread_over_the_training_split_and_no_test_split(pretrained, monkeypatch):
     seen: list[TaskData] = []
-    tune = eval.tuning.tune
+    jobs: list[eval.tuning.Job] = []
+    encode_task, tune = eval.prepared.encode_task, eval.tuning.tune
 
-    def watched(task, data, **arguments):
+    def watched(task, data, tokenizer):
         seen.append(data)
-        return tune(task, data, **arguments)
+        return encode_task(task, data, tokenizer)
 
-    monkeypatch.setattr("eval.tuning.tune", watched)
+    monkeypatch.setattr("eval.prepared.encode_task", watched)
+    monkeypatch.setattr("eval.tuning.tune", lambda job, *rest: jobs.append(job) or tune(job, *rest))
     call = probe_call(ProbeSettings(task="ner", every=1, train_items=8, epochs=1), EVALUATION)
     assert call is not None
     first = carried_out(call, pretrained / "checkpoint")
     assert carried_out(call, pretrained / "checkpoint") == first
     whole = load_task(EVALUATION.tasks["ner"])
+    assert [(set(job.encoded), len(job.encoded["train"])) for job in jobs] == [({"train", "validation"}, 8)] * 2
+    assert len(seen) == 2
     for data in seen:
         assert set(data.splits) == {"train", "validation"}
         assert data.labels == whole.labels

@@ -22,6 +22,7 @@ SETTINGS = (
     "pretraining.validate_every=20",
     "evaluation.seeds=1",
     "evaluation.models=[pretrained]",
+    "evaluation.at_once=1",  # processes of their own take longer to start than these seed runs
     "evaluation.tasks.ner.source={kind: sample, train: 60, validation: 20, test: 20}",
     "evaluation.tasks.ner.fine_tuning.epochs=1",
     "evaluation.tasks.topics.source={kind: sample, train: 60, validation: 20, test: 20}",

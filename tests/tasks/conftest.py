@@ -1,7 +1,7 @@
 """What several of the stages' tests need."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -14,22 +14,6 @@ from tasks.tokenizer_words import count_words
 
 sys.path.insert(0, str(Path(__file__).parent))
 from packing_runs import text_of, write_corpus
-
-
-@pytest.fixture(scope="session")
-def dask_address() -> Iterator[str]:
-    """The address of a Dask scheduler with two workers, each a process of one thread."""
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        processes=True,
-        host="127.0.0.1",
-        dashboard_address=None,
-        worker_dashboard_address=None,
-    ) as cluster:
-        yield cluster.scheduler_address
 
 
 @pytest.fixture(scope="session")

@@ -139,7 +139,7 @@ def test_no_scheduler_there_other_versions_and_no_dask(dask_address, monkeypatch
     monkeypatch.setattr(executor, "CONNECT_SECONDS", 1)
     with pytest.raises(StageError, match="no Dask scheduler answers"), open_executor(1, "tcp://127.0.0.1:9"):
         pass
-    monkeypatch.setattr(executor, "versions", lambda own=executor.versions: own() | {"Python": "2.7"})
+    monkeypatch.setattr(executor, "versions", lambda more, own=executor.versions: own(more) | {"Python": "2.7"})
     theirs = executor.versions.__defaults__[0]
     monkeypatch.setattr("distributed.Client.run", lambda self, function: {"tcp://w:1": theirs()})
     with (

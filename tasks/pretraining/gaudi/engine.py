@@ -28,11 +28,12 @@ from tasks import durable
 from tasks.contract import LOGS, SCRATCH, Progress, StageError, UserError
 from tasks.parts import Parts
 from tasks.pretraining.checkpoints import PREFIX, step_of
-from tasks.pretraining.devices import LOOK_SECONDS, RESULT, SETTINGS, STATUS, show
+from tasks.pretraining.devices import RESULT, SETTINGS, STATUS
 from tasks.pretraining.gaudi.launch import DIGESTS
 from tasks.pretraining.gaudi.preflight import interpreter
 from tasks.pretraining.settings import PretrainSettings
 from tasks.record import read_record
+from tasks.status_file import LOOK_SECONDS, tell_status
 from tasks.supervision import Command, Owned, wait_for_older_swarm
 
 logger = logging.getLogger(__name__)
@@ -73,10 +74,10 @@ def pretrain(
     shown: dict[str, Any] = {}
     with Owned([command], leader="launch", folder=place, grace_seconds=1.0) as owned:
         while not owned.ended():
-            shown = show(place, shown, progress)
+            shown = tell_status(place / STATUS, shown, progress)
             time.sleep(LOOK_SECONDS)
         ended = owned.exit_status()
-    show(place, shown, progress)
+    tell_status(place / STATUS, shown, progress)
     if ended == 0 and (place / RESULT).exists():
         metrics: dict[str, Any] = json.loads((place / RESULT).read_text(encoding="utf-8"))
         return metrics

@@ -19,17 +19,18 @@ from transformers import AutoTokenizer
 
 from tasks.contract import SCRATCH, no_progress
 from tasks.pretraining.batches import Collator, PackedSplit
+from tasks.pretraining.devices import STATUS
 from tasks.pretraining.gaudi.data import TrainingRows, figures, loss_over_whole_batch, rows_of, stack, summed
 from tasks.pretraining.gaudi.telling import Telling
 from tasks.pretraining.local import check_data, save_checkpoint
 from tasks.pretraining.models import build_model, count_parameters
 from tasks.pretraining.optimizers import learning_rate_at
 from tasks.pretraining.precision import Hardware, choose_hardware
-from tasks.pretraining.rank import status_writer
 from tasks.pretraining.settings import MaskingSettings, PretrainingSettings, PretrainSettings
 from tasks.pretraining.training_log import TrainingLog
 from tasks.pretraining.utilisation import peak_memory
 from tasks.pretraining.validation import PLATEAU_MARGIN, ROWS, perplexity, unigram_entropy, validation_batches
+from tasks.status_file import status_writer
 
 if TYPE_CHECKING:
     from tasks.pretraining.batches import Batch
@@ -149,7 +150,7 @@ def train(place: Path, tokenizer_folder: Path, pack_folder: Path, folder: Path) 
         if first
         else None,
         asked.batch_size * train_split.sequence_length,
-        status_writer(place) if first else no_progress,
+        status_writer(place / STATUS) if first else no_progress,
     )
     if resume is not None:
         telling.restore(Path(resume))
