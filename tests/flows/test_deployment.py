@@ -9,13 +9,14 @@ import time
 import zoneinfo
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from prefect.client.schemas.schedules import CronSchedule
 
-from flows import automations, deployment, local_server
+from flows import automations, deployment, local_server, reconcile
 from flows.graph import STAGES
 from flows.reconcile import DEFINITIONS, name_of, read_definitions
 from tasks.contract import UserError
@@ -200,6 +201,22 @@ def test_a_webhook_is_told_how_runs_ended(server: "Server") -> None:
             },
             "each schedule should have a slug of its own",
         ),
+        *(
+            (
+                {
+                    "deployments": [
+                        {"name": "local", "entrypoint": "flows.chain.chain", "tags": ["sahajflow"], **wrong}
+                    ]
+                },
+                told,
+            )
+            for wrong, told in (
+                ({"entrypoint": "flows/chain.py:chain"}, r"entrypoint flows/chain\.py:chain should be a flow by its"),
+                ({"entrypoint": "flows.mine.my_flow"}, "should be a flow by its module"),
+                ({"schedules": ["daily"]}, "schedules should be a list of mappings"),
+                ({"work_pool": "gpu"}, "work_pool should be a mapping"),
+            )
+        ),
     ],
 )
 def test_files_that_up_could_not_answer_for_are_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
@@ -207,6 +224,20 @@ def test_files_that_up_could_not_answer_for_are_refused(tmp_path: Path, change: 
     file.write_text(yaml.safe_dump(change))
     with pytest.raises(UserError, match=problem):
         read_definitions(file)
+
+
+@pytest.mark.parametrize("limit", [3, {"limit": 3}])
+def test_a_limit_may_be_a_number_or_a_mapping(limit: Any) -> None:
+    standing = SimpleNamespace(
+        global_concurrency_limit=SimpleNamespace(limit=2),
+        entrypoint="flows.chain.chain",
+        parameters={},
+        work_pool_name=None,
+        schedules=[],
+    )
+    wanted = {"name": "local", "entrypoint": "flows.chain.chain", "concurrency_limit": limit}
+    (difference,) = reconcile._changed("chain/local", wanted, standing)  # type: ignore[arg-type]
+    assert str(difference) == "~ limit of chain/local: 2 -> 3"
 
 
 @pytest.mark.parametrize("folder", [Path(__file__).parents[2], Path("/")])
