@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import DeploymentSchedule
     from prefect.client.schemas.responses import DeploymentResponse
 
+DEFINITIONS = Path(__file__).with_name("prefect.yaml")
+"""The deployments. In the repository a link to the file at the root; in an installed package the file itself."""
+
 OURS = "sahajflow"
 """Tag of the deployments that `up` answers for; others on the server are left alone."""
 
@@ -49,7 +52,7 @@ def read_definitions(file: Path) -> list[dict[str, Any]]:
     content = read_yaml(file)
     deployed = content.get("deployments") if isinstance(content, dict) else None
     if not isinstance(deployed, list) or not deployed:
-        raise UserError(f"{file}: has no deployments; start from a copy of the prefect.yaml of sahajflow")
+        raise UserError(f"{file}: has no deployments; start from a copy of {DEFINITIONS}")
     for number, one in enumerate(deployed):
         place = f"{file}: deployments.{number}"
         if not isinstance(one, dict) or not all(isinstance(one.get(key), str) for key in ("name", "entrypoint")):

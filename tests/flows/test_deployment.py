@@ -18,21 +18,21 @@ from prefect.client.schemas.schedules import CronSchedule
 
 from flows import automations, deployment, local_server, reconcile
 from flows.graph import STAGES
-from flows.reconcile import name_of, read_definitions
+from flows.reconcile import DEFINITIONS, name_of, read_definitions
 from tasks.contract import UserError
 from tasks.record import read_record
 
 if TYPE_CHECKING:
     from tests.flows.conftest import Server
 
-DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load(deployment.DEFINITIONS.read_text())["deployments"]
+DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load(DEFINITIONS.read_text())["deployments"]
 SCHEDULES = [schedule for deployed in DEPLOYMENTS for schedule in deployed.get("schedules", [])]
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 def test_chain_and_every_stage_are_deployed() -> None:
     root_file = Path(__file__).parents[2] / "prefect.yaml"
-    assert root_file.read_bytes() == deployment.DEFINITIONS.read_bytes()
+    assert root_file.read_bytes() == DEFINITIONS.read_bytes()
     names = [name_of(deployed) for deployed in DEPLOYMENTS]
     assert [name for name in names if name.endswith("/local")] == [f"{name}/local" for name in ("chain", *STAGES)]
     assert {"pretrain/gpu", "pretrain/gaudi"} < set(names)
@@ -122,7 +122,7 @@ def test_what_the_file_has_no_more_is_removed_and_what_the_operator_switched_off
         (nightly,) = standing.schedules
         client.update_deployment_schedule(standing.id, nightly.id, active=False)
         client.create_deployment_schedules(standing.id, [(CronSchedule(cron="0 5 * * *"), True)])
-    content = yaml.safe_load(deployment.DEFINITIONS.read_text())
+    content = yaml.safe_load(DEFINITIONS.read_text())
     kept = [one for one in content["deployments"] if name_of(one) not in ("pretrain/gpu", "chain/local")]
     chain = next(one for one in content["deployments"] if name_of(one) == "chain/local")
     chain["schedules"] = []
@@ -185,7 +185,7 @@ def test_a_webhook_is_told_how_runs_ended(server: "Server") -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"deployments": []}, "has no deployments"),
+        ({"deployments": []}, "has no deployments; start from a copy of /"),
         ({"deployments": [{"name": "local"}]}, r"deployments\.0: should have a name and an entrypoint"),
         ({"deployments": [{"name": "local", "entrypoint": "flows.chain.chain"}]}, "should have the tag sahajflow"),
         (
