@@ -87,6 +87,7 @@ def test_two_attempts_at_once_do_not_mix(store: Store) -> None:
             logging.getLogger("eval").info("said by %s", name)
             together.wait()
 
+    before = logging.getLogger("eval").level
     threads = [threading.Thread(target=attempt, args=(name,)) for name in "ab"]
     for thread in threads:
         thread.start()
@@ -95,6 +96,7 @@ def test_two_attempts_at_once_do_not_mix(store: Store) -> None:
     for one in attempts(store):
         text = one.path.read_text(encoding="utf-8")
         assert [name for name in "ab" if f"said by {name}" in text] == [one.fingerprint[0]]
+    assert logging.getLogger("eval").level == before
 
 
 def test_a_failure_with_an_endless_message_is_no_kill(store: Store) -> None:
