@@ -31,8 +31,8 @@ READING = (
     "Two things are left to chance: the seeds, and which texts the test split holds. Each has its 95 % interval: what "
     "the mean could be with other seeds (t interval), and with other test items (bootstrap). A difference between two "
     "models counts as shown only if neither chance explains it: the larger of two p, of Welch's test over the seeds "
-    "and of a randomisation test over the test items, is at most 0.05 after Holm's correction for all comparisons of "
-    "this report. That no difference is shown does not say that there is none."
+    "and of a randomisation test over the test items, is at most 0.05 after Holm's correction for all comparisons "
+    "shown here. That no difference is shown does not say that there is none."
 )
 """What the intervals and the comparisons of a report mean."""
 

@@ -45,6 +45,9 @@ _TAIL = 8_192
 
 _running: set[int] = set()
 """Threads that attempt a stage right now."""
+_levels: dict[str, int] = {}
+"""Of the loggers, before the first of those began."""
+_changing = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,7 @@ def without_secrets(text: str) -> str:
 def logged(store: Store, stage: str, fingerprint: str, title: str) -> Iterator[None]:
     """Write the log of one attempt while the body of the ``with`` makes it; what it raises is raised on."""
     log = _open(store.root / "logs" / stage / fingerprint[:16])
-    loggers = [logging.getLogger(name) for name in STAGE_LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.addHandler(log)
-        logger.setLevel(logger.level or logging.INFO)
-    _running.add(threading.get_ident())
+    _begin(log)
     log.say(f"start {title} by process {os.getpid()} on {socket.gethostname()}")
     try:
         yield
@@ -97,12 +95,27 @@ def logged(store: Store, stage: str, fingerprint: str, title: str) -> Iterator[N
     else:
         log.say("end published")
     finally:
-        _running.discard(threading.get_ident())
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.removeHandler(log)
-            if not _running:  # else another one still writes its log
-                logger.setLevel(level)
+        _end(log)
         log.close()
+
+
+def _begin(log: _Log) -> None:
+    with _changing:
+        for logger in map(logging.getLogger, STAGE_LOGGERS):
+            logger.addHandler(log)
+            if not _running:  # else the levels are those that the first attempt set
+                _levels[logger.name] = logger.level
+                logger.setLevel(logger.level or logging.INFO)
+        _running.add(threading.get_ident())
+
+
+def _end(log: _Log) -> None:
+    with _changing:
+        _running.discard(threading.get_ident())
+        for logger in map(logging.getLogger, STAGE_LOGGERS):
+            logger.removeHandler(log)
+            if not _running:
+                logger.setLevel(_levels[logger.name])
 
 
 def _open(folder: Path) -> _Log:

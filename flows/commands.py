@@ -165,7 +165,8 @@ def report_command(arguments: argparse.Namespace) -> int:
     bounds = read_bounds(arguments.fail_below, arguments.fail_on_drop, prepared)
     path = prepared.steps[-1].path
     if prepared.steps[-1].action != "reuse" or path is None:
-        raise UserError(f"{recipe}: has no up-to-date report; sahajflow run {recipe} makes it")
+        raise UserError(f"{recipe}: has no up-to-date report; {prepared.options.run_command()} makes it")
+    print(f"Report: {path}/report.html", flush=True)  # first: a store that may only be read has it too
     # Beside the artifact, which never changes: templates may have improved since it was published, and there are more
     # evaluations in the history.
     rendered = prepared.store.root / "rendered" / prepared.recipe.name
@@ -174,7 +175,7 @@ def report_command(arguments: argparse.Namespace) -> int:
     markdown, html = render((path / "report.json").read_text(encoding="utf-8"), history)
     (rendered / "report.md").write_text(markdown, encoding="utf-8")
     (rendered / "report.html").write_text(html, encoding="utf-8")
-    print(f"Report: {path}/report.html\nRendered again, with the history: {rendered}/report.html and report.md")
+    print(f"Rendered again, with the history: {rendered}/report.html and report.md")
     evaluation = next(step.path for step in prepared.steps if step.node.name == "evaluate")
     assert evaluation is not None
     _judge(bounds, evaluation, prepared)

@@ -63,7 +63,8 @@ def _run(place: str, store: Store, changes: tuple[str, ...], letter: str) -> Run
     prepared = prepare(Options(recipe=place, set_=changes, store=str(store.root)))
     step = next(step for step in prepared.steps if step.node.name == "evaluate")
     if step.action != "reuse" or step.path is None:
-        raise UserError(f"{place}: has no up-to-date evaluation; sahajflow run {place} --until evaluate makes it")
+        command = prepared.options.run_command()
+        raise UserError(f"{place}: has no up-to-date evaluation; {command} --until evaluate makes it")
     return load_run(step.path, letter, prepared.recipe.name)
 
 

@@ -20,6 +20,7 @@ from flows import local_server
 from flows.automations import Level, mark_dead_runs, notify
 from flows.background import Background
 from flows.reconcile import (
+    DEFINITIONS,
     Difference,
     differences,
     operators_choices,
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 logger = logging.getLogger(__name__)
-
-DEFINITIONS = Path(__file__).with_name("prefect.yaml")
-"""The deployments. In the repository a link to the file at the root; in an installed package the file itself."""
 
 POOL = "cpu"
 """The work pool that a machine serves unless told otherwise."""

@@ -27,7 +27,7 @@ MINIMUM_FREE_DISK = 5 * GIBIBYTE
 MINIMUM_OPEN_FILES = 1024
 """What Prefect, torch's workers and the peers' sockets need together; many systems allow just this."""
 
-LIBRARIES = ("torch", "transformers", "datasets", "tokenizers", "prefect", "seqeval", "scikit-learn")
+LIBRARIES = ("sahajflow", "torch", "transformers", "datasets", "tokenizers", "prefect", "seqeval", "scikit-learn")
 
 
 def doctor(store_folder: str | None, engine: str | None = None, changes: Sequence[str] = ()) -> list[Check]:
@@ -149,7 +149,7 @@ def _lock(store: Store) -> Check:
         return Check("locks", "ok", "not tried, the store does not exist yet")
     path = store.root / "locks" / "doctor.lock"
     try:
-        with locks.held(path):
+        with locks.held(path, must_tell=False):
             works = locks.holder_of(path) is not None
     except OSError as error:
         return Check("locks", "fail", f"fail on {store.root}: {error.strerror}", "put the store on a local disk")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -57,6 +58,12 @@ class Options:
     def from_json(cls, values: dict[str, Any]) -> Options:
         """The inverse of :meth:`to_json`."""
         return cls(**{**values, "force": tuple(values["force"]), "set_": tuple(values["set_"])})
+
+    def run_command(self) -> str:
+        """The command that makes what these options ask for, to be pasted: with the settings and the store."""
+        words = ["sahajflow", "run", self.recipe, *(word for change in self.set_ for word in ("--set", change))]
+        store = Store(self.store).root
+        return shlex.join(words + ["--store", str(store)] * (store != Store().root))
 
 
 RunNode = Callable[[Node, Work], StageOutcome]

@@ -102,8 +102,8 @@ def collect(prepared: Prepared, repository: str | None, *, page: bool) -> Export
     steps = {step.node.name: step for step in prepared.steps}
     report_step = steps["report"]
     if report_step.action != "reuse" or report_step.path is None:
-        recipe = prepared.options.recipe
-        raise UserError(f"{recipe}: has no up-to-date report; sahajflow run {recipe} makes it")
+        options = prepared.options
+        raise UserError(f"{options.recipe}: has no up-to-date report; {options.run_command()} makes it")
     report = read_report((report_step.path / "report.json").read_text(encoding="utf-8"))
     publishing = prepared.recipe.publishing
     private = private_facts(report, [str(prepared.store.root), str(Path.home())])
@@ -247,9 +247,12 @@ def _write(files: Sequence[ExportFile], folder: Path) -> None:
 
 
 def _write_file(file: ExportFile, path: Path) -> None:
-    if isinstance(file.content, bytes):
-        path.write_bytes(file.content)
-    else:
-        shutil.copyfile(file.content, path)
+    try:
+        if isinstance(file.content, bytes):
+            path.write_bytes(file.content)
+        else:
+            shutil.copyfile(file.content, path)
+    except OSError as error:  # a full disk names no file
+        raise StageError(f"{path}: cannot be written ({error.strerror}); free space, or name another folder") from None
     if durable.sha256_of(path) != file.sha256:
         raise StageError(f"{path}: is not what was read; the disk may be damaged, try another one")

@@ -77,7 +77,10 @@ def start() -> str:
     background = server()
     with background.alone():
         if not background.running():
-            logger.info("starting the local Prefect server (about 20 s); its log: %s", background.log)
+            logger.info(
+                "starting the local Prefect server (about 20 s), which `sahajflow down` stops; its log: %s",
+                background.log,
+            )
             port = _free_port(background.state().get("url"))
             background.start(
                 [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],

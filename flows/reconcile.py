@@ -6,21 +6,29 @@ and goes on starting runs. Whether a schedule is switched off on the server is t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.contract import UserError
-from tasks.strict_yaml import read_yaml
+from tasks.strict_yaml import cut, read_yaml
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import DeploymentSchedule
     from prefect.client.schemas.responses import DeploymentResponse
 
+DEFINITIONS = Path(__file__).with_name("prefect.yaml")
+"""The deployments. In the repository a link to the file at the root; in an installed package the file itself."""
+
 OURS = "sahajflow"
 """Tag of the deployments that `up` answers for; others on the server are left alone."""
+
+_ENTRYPOINT = r"(\w+\.)+[a-zA-Z0-9]+"
+"""A flow whose name on the server follows from it. A deployment whose name there is another would be removed as one
+that the file does not have."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +52,24 @@ def read_definitions(file: Path) -> list[dict[str, Any]]:
     content = read_yaml(file)
     deployed = content.get("deployments") if isinstance(content, dict) else None
     if not isinstance(deployed, list) or not deployed:
-        raise UserError(f"{file}: has no deployments; start from a copy of the prefect.yaml of sahajflow")
+        raise UserError(f"{file}: has no deployments; start from a copy of {DEFINITIONS}")
     for number, one in enumerate(deployed):
         place = f"{file}: deployments.{number}"
         if not isinstance(one, dict) or not all(isinstance(one.get(key), str) for key in ("name", "entrypoint")):
             raise UserError(f"{place}: should have a name and an entrypoint such as flows.chain.chain")
+        if not re.fullmatch(_ENTRYPOINT, one["entrypoint"]):
+            raise UserError(
+                f"{place}: entrypoint {cut(one['entrypoint'])} should be a flow by its module: flows.chain.chain"
+            )
+        for key in ("parameters", "work_pool"):
+            if not isinstance(one.get(key) or {}, dict):
+                raise UserError(f"{place}: {key} should be a mapping")
+        schedules = one.get("schedules") or []
+        if not isinstance(schedules, list) or not all(isinstance(schedule, dict) for schedule in schedules):
+            raise UserError(f"{place}: schedules should be a list of mappings, each with a slug")
         if OURS not in (one.get("tags") or []):
             raise UserError(f"{place}: should have the tag {OURS}, by which `up` knows what it deployed")
-        slugs = [schedule.get("slug") for schedule in one.get("schedules") or []]
+        slugs = [schedule.get("slug") for schedule in schedules]
         if None in slugs or len(set(slugs)) < len(slugs):
             raise UserError(f"{place}: each schedule should have a slug of its own, by which it is found again")
     return deployed
@@ -93,7 +111,7 @@ def _changed(name: str, wanted: dict[str, Any], standing: DeploymentResponse) ->
         "entrypoint": wanted["entrypoint"],
         "parameters": wanted.get("parameters") or {},
         "work_pool": (wanted.get("work_pool") or {}).get("name"),
-        "limit": (wanted.get("concurrency_limit") or {}).get("limit"),
+        "limit": _limit(wanted),
     }
     for key, value in here.items():
         if value != there[key]:
@@ -176,6 +194,12 @@ def _standing(client: SyncPrefectClient) -> dict[str, DeploymentResponse]:
 
 def _schedules(deployed: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {schedule["slug"]: schedule for schedule in deployed.get("schedules") or []}
+
+
+def _limit(deployed: dict[str, Any]) -> Any:
+    """Prefect takes a number alone as well."""
+    limit = deployed.get("concurrency_limit")
+    return limit.get("limit") if isinstance(limit, dict) else limit
 
 
 def _cron(schedule: dict[str, Any]) -> str:

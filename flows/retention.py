@@ -132,7 +132,8 @@ def _remove_free(store: Store, path: Path, before: float | None, dry_run: bool) 
     if dry_run:
         return [] if locks.holder_of(lock) is not None else [_remove(store, [path], dry_run)]
     facts = {"inputs": locks.last_note(lock).get("inputs", [])}
-    with suppress(_Busy), locks.held(lock, _give_up, facts):
+    # Not `must_tell`: a full disk is what one cleans for.
+    with suppress(_Busy), locks.held(lock, _give_up, facts, must_tell=False):
         result = path.parent.parent.name == "artifacts"
         if result and before is not None and last_use(store, path) >= before:
             return []

@@ -119,8 +119,7 @@ def _attempt(step: Step, building: Building, store: Store, run: Run, progress: P
     except StageError:
         raise
     except Exception as error:
-        if _is_full_disk(error):
-            reason = str(error).splitlines()[0]
+        if (reason := _full_disk(error)) is not None:
             raise StageError(
                 f"{step.node.name}: a disk is full ({reason}); free space for {shown(store.root)}, or for temporary "
                 "files, and run again to go on"
@@ -131,11 +130,17 @@ def _attempt(step: Step, building: Building, store: Store, run: Run, progress: P
     return store.finish(building, metrics, started, replace=step.forced)
 
 
-def _is_full_disk(error: Exception) -> bool:
-    """Whether a library had no room to write: as an error of the system, or of SQLite's or Rust's own."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return any(said in str(error) for said in ("No space left on device", "database or disk is full"))
+def _full_disk(error: Exception) -> str | None:
+    """What a library that had no room to write said, as an error of the system, or of SQLite's or Rust's own."""
+    link: BaseException | None = error
+    while link is not None:
+        said = " ".join(str(link).splitlines()[:1])
+        if isinstance(link, OSError) and link.errno in (errno.ENOSPC, errno.EDQUOT):
+            return said
+        if any(words in str(link) for words in ("No space left on device", "database or disk is full")):
+            return said
+        link = link.__context__  # torch complains once more, in words of its own, when it closes its file
+    return None
 
 
 def _check_sources(step: Step, building: Building, store: Store) -> None:

@@ -6,6 +6,7 @@ Heavy libraries and the stages are imported inside the functions: the parser imp
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,11 +40,16 @@ def logs_command(arguments: argparse.Namespace) -> int:
     from flows.housekeeping import usable_store
     from tasks.contract import UserError
 
-    found = attempts(usable_store(arguments.store), arguments.stage)
+    store = usable_store(arguments.store)
+    found = attempts(store, arguments.stage)
     if arguments.failed:
         found = [one for one in found if one.state not in ("published", "running")]
     if not found:
-        raise UserError(f"no{' failed' * arguments.failed} attempt at {arguments.stage or 'any stage'} has a log")
+        stages = sorted({one.stage for one in attempts(store)})
+        which = f"no{' failed' * arguments.failed} attempt at {arguments.stage or 'any stage'} has a log"
+        if stages and arguments.stage and arguments.stage not in stages:
+            which += f"; there are logs of {', '.join(stages)}"
+        raise UserError(which)
     if arguments.list:
         for one in found:
             started = one.started.astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -51,6 +57,8 @@ def logs_command(arguments: argparse.Namespace) -> int:
         return 0
     print(found[0].path)
     print(found[0].path.read_text(encoding="utf-8", errors="replace"), end="")
+    if found[0].state == "killed":
+        print("(ends here: the process was killed, by kill -9, for want of memory, or by a power cut)")
     return 0
 
 
@@ -108,6 +116,11 @@ def verify_command(arguments: argparse.Namespace) -> int:
     for fine, line in verify(store, artifacts):
         print(line, flush=True)
         sound = sound and fine
+    if not sound:
+        again = f"sahajflow run {arguments.recipe or 'RECIPE'} --verify"
+        print(
+            f"sahajflow: {again} builds what is damaged again; without --verify it is used as it is", file=sys.stderr
+        )
     return 0 if sound else 1
 
 
@@ -142,7 +155,8 @@ def up_command(arguments: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from flows.deployment import DEFINITIONS, up, up_differences
+    from flows.deployment import up, up_differences
+    from flows.reconcile import DEFINITIONS
     from flows.terminal import show_logs
     from tasks.contract import UserError
 

@@ -8,6 +8,7 @@ the lock only tells people who holds it; nothing is decided from it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -28,6 +29,10 @@ def holder_of(lock: Path) -> dict[str, Any] | None:
         descriptor = os.open(lock, os.O_RDWR)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        descriptor = os.open(lock, os.O_RDONLY)  # of a store that may only be read
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -42,6 +47,8 @@ def held(
     lock: Path,
     waiting: Callable[[dict[str, Any]], None] | None = None,
     facts: Mapping[str, Any] | None = None,
+    *,
+    must_tell: bool = True,
 ) -> Iterator[int]:
     """Hold the lock for the body of the ``with``; wait as long as somebody else has it.
 
@@ -49,6 +56,7 @@ def held(
         lock: the lock file; it is created and never deleted, since deleting one that others wait for splits them.
         waiting: called once, with what the holder says of itself, if there is something to wait for.
         facts: what else to say beside the lock, as JSON; it stays there after the lock is released.
+        must_tell: false to hold the lock even where a full disk has no room for what there is to say beside it.
 
     Yields:
         The descriptor, to be passed on to child processes that write on the holder's behalf.
@@ -66,7 +74,11 @@ def held(
                     waiting(_told_holder(lock))
                     told = True
                 time.sleep(POLL_SECONDS)
-        _tell(lock, {"host": socket.gethostname(), "pid": os.getpid(), "started": time.time(), **(facts or {})})
+        try:
+            _tell(lock, {"host": socket.gethostname(), "pid": os.getpid(), "started": time.time(), **(facts or {})})
+        except OSError as error:
+            if must_tell or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
         yield descriptor
     finally:
         os.close(descriptor)
@@ -83,8 +95,12 @@ def _note(lock: Path) -> Path:
 
 def _tell(lock: Path, holder: dict[str, Any]) -> None:
     building = _note(lock).with_name(f".{lock.name}.{os.getpid()}")
-    building.write_text(json.dumps(holder), encoding="utf-8")
-    building.replace(_note(lock))
+    try:
+        building.write_text(json.dumps(holder), encoding="utf-8")
+        building.replace(_note(lock))
+    except OSError:
+        building.unlink(missing_ok=True)
+        raise
 
 
 def _told_holder(lock: Path) -> dict[str, Any]:

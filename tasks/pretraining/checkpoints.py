@@ -51,7 +51,8 @@ class Checkpoints:
         name = name_of(step)
         building = self._folder / f"building-{name}"
         building.mkdir(exist_ok=True)
-        torch.save(state, building / "state.pt")
+        with open(building / "state.pt", "wb") as file:  # by its path torch would hide why a write failed
+            torch.save(state, file)
         self._parts.finish(name, building, self._folder / name, step=step)
         for old in self.names()[:-KEPT]:
             self._parts.remove(old)

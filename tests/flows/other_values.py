@@ -51,6 +51,10 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
         return ["publishing.license=other", "publishing.license_name=own", "publishing.license_link=own"]
     if key.startswith("publishing.source_licenses."):
         return [f"{key}=mit"]
+    if key in {"evaluation.at_once", "evaluation.threads"}:
+        return [f"{key}={2 if value != 2 else 3}"]
+    if key == "evaluation.scheduler":
+        return [f"{key}=tcp://127.0.0.1:8786", "evaluation.at_once=auto"]
     if key.endswith(".scheduler"):
         return [f"{key}=tcp://127.0.0.1:8786"]
     if key == "pretraining.engine" and recipe.pretraining.probe is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.attempts import attempts, logged, without_secrets
+from flows.command_line import main
 from tasks import locks
 from tasks.contract import StageError, UserError
 from tasks.store import Store
@@ -58,6 +59,25 @@ def test_an_attempt_without_an_end_runs_if_its_process_holds_the_lock_and_was_ki
         assert attempts(store)[0].state == "running"
 
 
+def test_the_command_says_where_a_killed_attempt_ends_and_which_stages_have_logs(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.create()
+    with logged(store, "corpus", "a" * 64, "corpus"):
+        pass
+    assert main(["logs", "--store", str(store.root)]) == 0
+    assert capsys.readouterr().out.endswith("end published\n")
+    folder = store.root / "logs" / "pack" / ("b" * 16)
+    folder.mkdir(parents=True)
+    (folder / f"99990101T000000.000000Z-{os.getpid()}.log").write_text("9999-01-01T00:00:00Z start pack\n")
+    assert main(["logs", "--failed", "--store", str(store.root)]) == 0
+    assert "start pack\n(ends here: the process was killed" in capsys.readouterr().out
+    assert main(["logs", "seedrun", "--store", str(store.root)]) == 2
+    assert "no attempt at seedrun has a log; there are logs of corpus, pack\n" in capsys.readouterr().err
+    assert main(["logs", "corpus", "--failed", "--store", str(store.root)]) == 2
+    assert capsys.readouterr().err == "sahajflow: no failed attempt at corpus has a log\n"
+
+
 def test_two_attempts_at_once_do_not_mix(store: Store) -> None:
     together = threading.Barrier(2, timeout=10)
 
@@ -67,6 +87,7 @@ def test_two_attempts_at_once_do_not_mix(store: Store) -> None:
             logging.getLogger("eval").info("said by %s", name)
             together.wait()
 
+    before = logging.getLogger("eval").level
     threads = [threading.Thread(target=attempt, args=(name,)) for name in "ab"]
     for thread in threads:
         thread.start()
@@ -75,6 +96,7 @@ def test_two_attempts_at_once_do_not_mix(store: Store) -> None:
     for one in attempts(store):
         text = one.path.read_text(encoding="utf-8")
         assert [name for name in "ab" if f"said by {name}" in text] == [one.fingerprint[0]]
+    assert logging.getLogger("eval").level == before
 
 
 def test_a_failure_with_an_endless_message_is_no_kill(store: Store) -> None:

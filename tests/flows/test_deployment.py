@@ -9,29 +9,30 @@ import time
 import zoneinfo
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from prefect.client.schemas.schedules import CronSchedule
 
-from flows import automations, deployment, local_server
+from flows import automations, deployment, local_server, reconcile
 from flows.graph import STAGES
-from flows.reconcile import name_of, read_definitions
+from flows.reconcile import DEFINITIONS, name_of, read_definitions
 from tasks.contract import UserError
 from tasks.record import read_record
 
 if TYPE_CHECKING:
     from tests.flows.conftest import Server
 
-DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load(deployment.DEFINITIONS.read_text())["deployments"]
+DEPLOYMENTS: list[dict[str, Any]] = yaml.safe_load(DEFINITIONS.read_text())["deployments"]
 SCHEDULES = [schedule for deployed in DEPLOYMENTS for schedule in deployed.get("schedules", [])]
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
 def test_chain_and_every_stage_are_deployed() -> None:
     root_file = Path(__file__).parents[2] / "prefect.yaml"
-    assert root_file.read_bytes() == deployment.DEFINITIONS.read_bytes()
+    assert root_file.read_bytes() == DEFINITIONS.read_bytes()
     names = [name_of(deployed) for deployed in DEPLOYMENTS]
     assert [name for name in names if name.endswith("/local")] == [f"{name}/local" for name in ("chain", *STAGES)]
     assert {"pretrain/gpu", "pretrain/gaudi"} < set(names)
@@ -121,7 +122,7 @@ def test_what_the_file_has_no_more_is_removed_and_what_the_operator_switched_off
         (nightly,) = standing.schedules
         client.update_deployment_schedule(standing.id, nightly.id, active=False)
         client.create_deployment_schedules(standing.id, [(CronSchedule(cron="0 5 * * *"), True)])
-    content = yaml.safe_load(deployment.DEFINITIONS.read_text())
+    content = yaml.safe_load(DEFINITIONS.read_text())
     kept = [one for one in content["deployments"] if name_of(one) not in ("pretrain/gpu", "chain/local")]
     chain = next(one for one in content["deployments"] if name_of(one) == "chain/local")
     chain["schedules"] = []
@@ -184,7 +185,7 @@ def test_a_webhook_is_told_how_runs_ended(server: "Server") -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"deployments": []}, "has no deployments"),
+        ({"deployments": []}, "has no deployments; start from a copy of /"),
         ({"deployments": [{"name": "local"}]}, r"deployments\.0: should have a name and an entrypoint"),
         ({"deployments": [{"name": "local", "entrypoint": "flows.chain.chain"}]}, "should have the tag sahajflow"),
         (
@@ -200,6 +201,22 @@ def test_a_webhook_is_told_how_runs_ended(server: "Server") -> None:
             },
             "each schedule should have a slug of its own",
         ),
+        *(
+            (
+                {
+                    "deployments": [
+                        {"name": "local", "entrypoint": "flows.chain.chain", "tags": ["sahajflow"], **wrong}
+                    ]
+                },
+                told,
+            )
+            for wrong, told in (
+                ({"entrypoint": "flows/chain.py:chain"}, r"entrypoint flows/chain\.py:chain should be a flow by its"),
+                ({"entrypoint": "flows.mine.my_flow"}, "should be a flow by its module"),
+                ({"schedules": ["daily"]}, "schedules should be a list of mappings"),
+                ({"work_pool": "gpu"}, "work_pool should be a mapping"),
+            )
+        ),
     ],
 )
 def test_files_that_up_could_not_answer_for_are_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
@@ -207,6 +224,20 @@ def test_files_that_up_could_not_answer_for_are_refused(tmp_path: Path, change: 
     file.write_text(yaml.safe_dump(change))
     with pytest.raises(UserError, match=problem):
         read_definitions(file)
+
+
+@pytest.mark.parametrize("limit", [3, {"limit": 3}])
+def test_a_limit_may_be_a_number_or_a_mapping(limit: Any) -> None:
+    standing = SimpleNamespace(
+        global_concurrency_limit=SimpleNamespace(limit=2),
+        entrypoint="flows.chain.chain",
+        parameters={},
+        work_pool_name=None,
+        schedules=[],
+    )
+    wanted = {"name": "local", "entrypoint": "flows.chain.chain", "concurrency_limit": limit}
+    (difference,) = reconcile._changed("chain/local", wanted, standing)  # type: ignore[arg-type]
+    assert str(difference) == "~ limit of chain/local: 2 -> 3"
 
 
 @pytest.mark.parametrize("folder", [Path(__file__).parents[2], Path("/")])

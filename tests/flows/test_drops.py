@@ -186,7 +186,7 @@ def test_fail_on_drop_decides_the_exit_status(evaluation: Evaluation, capsys: py
         (["run", "demo", "--fail-on-drop", "--set", "evaluation.models=[random]"], "which evaluation.models lacks"),
         (["report", "demo", "demo", "--fail-below", "0.3"], "are for a single RECIPE, not for a comparison"),
         (["report", "demo", "--out", "x"], "--out is for the comparison of several runs"),
-        (["report", "demo", "demo"], "demo: has no up-to-date evaluation; sahajflow run demo --until evaluate makes"),
+        (["report", "demo", "demo"], "demo: has no up-to-date evaluation; sahajflow run demo --store /"),
     ],
 )
 def test_bounds_that_mean_nothing_are_one_line_and_status_2(

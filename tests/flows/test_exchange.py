@@ -202,7 +202,9 @@ def test_commands(ours: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str
     os.chmod(path, 0o644)
     path.write_text("খ" * 3)
     assert main(["verify", "--store", str(tmp_path / "theirs")]) == 1
-    assert "has another content than when it was published" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "has another content than when it was published" in told.out
+    assert "sahajflow run RECIPE --verify builds what is damaged again" in told.err
     shutil.rmtree(tmp_path / "theirs")
     assert main(["push", there, "--store", str(tmp_path / "theirs")]) == 2
     assert "holds no finished result" in capsys.readouterr().err

@@ -115,9 +115,17 @@ def test_failed_stage_keeps_its_work_for_the_next_run(tmp_path: Path) -> None:
     assert not work.exists()
 
 
+def of_torch() -> Exception:
+    """What torch raises as it closes a file that it could not write."""
+    error = RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598")
+    error.__context__ = OSError(errno.ENOSPC, "No space left on device")
+    return error
+
+
 @pytest.mark.parametrize(
     "error",
     [
+        of_torch(),
         OSError(errno.ENOSPC, "Error writing bytes to file"),
         sqlite3.OperationalError("database or disk is full"),
         Exception("No space left on device (os error 28)"),

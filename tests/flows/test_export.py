@@ -232,7 +232,9 @@ def test_publishing_settings_run_nothing_again(finished: Finished) -> None:
 
 def test_without_an_up_to_date_report(finished: Finished, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(finished.arguments("--set", "evaluation.seeds=2", "--to", str(tmp_path / "model"))) == 2
-    assert "has no up-to-date report; sahajflow run demo makes it" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "demo: has no up-to-date report; sahajflow run demo " in told
+    assert f" --set evaluation.seeds=2 --store {finished.store} makes it" in told
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from datetime import UTC, datetime
@@ -167,3 +168,17 @@ def test_old_unfinished_work_and_old_logs_go(store: Store) -> None:
     assert "removed 1 logs of attempts  0.0 MB" in lines
     assert new.exists()
     assert not old.exists()
+
+
+def test_a_full_disk_can_be_cleaned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = publish(store, "corpus", "a" * 64, days=40)
+    with locks.held(store.lock("corpus", "a" * 64), facts={"inputs": ["artifacts/x/y"]}):
+        pass
+
+    def full(path: Path, *more: object, **others: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    clean(store, work=True, unused_days=30, dry_run=False)
+    assert not old.exists()
+    assert locks.last_note(store.lock("corpus", "a" * 64))["inputs"] == ["artifacts/x/y"]

@@ -1,9 +1,12 @@
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from tasks import locks
 
@@ -61,4 +64,21 @@ def test_a_living_child_that_inherited_the_descriptor_keeps_the_lock(tmp_path: P
         assert locks.holder_of(lock) is not None
     finally:
         child.communicate(b"\n")
+    assert locks.holder_of(lock) is None
+
+
+def test_a_store_that_may_only_be_read_tells_who_holds_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / "x.lock"
+    opened = os.open
+
+    def read_only(path: Path, flags: int, *more: int) -> int:
+        if flags & os.O_RDWR:
+            raise OSError(errno.EROFS, "Read-only file system", str(path))
+        return opened(path, flags, *more)
+
+    with locks.held(lock):
+        monkeypatch.setattr(os, "open", read_only)
+        holder = locks.holder_of(lock)
+    assert holder is not None
+    assert holder["pid"] == os.getpid()
     assert locks.holder_of(lock) is None

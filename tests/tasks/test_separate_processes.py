@@ -55,12 +55,13 @@ def test_one_that_is_killed_takes_only_its_own_piece_with_it():
 
 def test_left_by_an_interruption_they_are_gone_at_once():
     began = time.monotonic()
+    before = set(psutil.Process().children(recursive=True))  # of other tests: a Dask cluster's
     futures, children = [], []
 
     def interrupted():
         with separate_processes(2, 1) as processes:
             futures.extend(processes.submit(time.sleep, 600) for _ in range(3))
-            children.extend(psutil.Process().children(recursive=True))
+            children.extend(set(psutil.Process().children(recursive=True)) - before)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
