@@ -7,6 +7,7 @@ deployment's only place. Deployed runs send a heartbeat every three minutes; one
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,9 +58,13 @@ def notify(client: SyncPrefectClient, url: str, level: Level) -> None:
 
     The address lies in a block of the server, where webhooks' secrets belong, and in no file of ours.
     """
+    from prefect.exceptions import ObjectNotFound
+
     if level == "none":
         for automation in client.read_automations_by_name(NOTIFY):
             client.delete_automation(automation.id)
+        with suppress(ObjectNotFound):
+            client.delete_block_document(client.read_block_document_by_name(BLOCK, "custom-webhook").id)
         return
     from prefect.blocks.notifications import CustomWebhookNotificationBlock
     from prefect.events.actions import SendNotification

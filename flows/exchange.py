@@ -141,16 +141,22 @@ def pull_planned(plan: Callable[[], list[Step]], store: Store, place: Place) -> 
 
     Each result that arrives makes the fingerprints known of those that read it, so it is planned again until nothing
     more is found.
+
+    Raises:
+        UserError: the place has none of them.
     """
     tried: set[Path] = set()
-    while True:
-        news = [step.path for step in plan() if step.action == "run" and step.path and step.path not in tried]
-        if not news:
-            return
+    found = False
+    while news := [step.path for step in plan() if step.action == "run" and step.path and step.path not in tried]:
         tried.update(news)
         for path in news:
             line = _pull(store, path.parent.name, path.name, place)
+            found = found or line is not None
             yield line or f"not there  {path.parent.name}/{path.name}"
+    if tried and not found:
+        raise UserError(
+            f"{place.url}: has none of the results that are missing here; run the recipe, or push them there"
+        )
 
 
 def pull_all(store: Store, place: Place) -> Iterator[str]:

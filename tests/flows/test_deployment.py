@@ -179,6 +179,8 @@ def test_a_webhook_is_told_how_runs_ended(server: "Server") -> None:
     assert told
     assert told[0]["text"].startswith("sahajflow: pack Failed: ")
     assert "no-such-recipe" in told[0]["text"]
+    blocks = server.ask("/block_documents/filter", {})
+    assert automations.BLOCK not in {block["name"] for block in blocks}, "the address is gone from the server"
     assert automations.NOTIFY not in {one["name"] for one in server.ask("/automations/filter", {})}
 
 
