@@ -57,9 +57,7 @@ def visible(text: str) -> str:
 
 
 def table() -> str:
-    normalizers = {
-        name: [build_step(number, step) for number, step in chain.steps()] for name, chain in chains().items()
-    }
+    normalizers = {name: [build_step(step) for _, step in chain.steps()] for name, chain in chains().items()}
     lines = [f"| word | {' | '.join(normalizers)} |", "|---" * (len(normalizers) + 1) + "|"]
     for word in WORDS:
         cells = []

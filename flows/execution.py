@@ -187,14 +187,14 @@ def carry_out(
     def done(step: Step, run: Run | None = None) -> StageOutcome:
         return run_node(step.node, work_of(_without(step, failures, store), outcomes, store, verify=verify, run=run))
 
-    for together, group in groupby(steps, key=lambda step: step.node.stage.name == SEED_RUN.name):
+    for stage, group in groupby(steps, key=lambda step: step.node.stage):
         planned = list(group)
         for step in planned:
             lost = [failures[name] for name in step.node.inputs.values() if name in failures]
             if lost and step.node.dispensable:
                 failures[step.node.name] = lost[0]
         able = [step for step in planned if step.node.name not in failures]
-        with _ended(able, done, spread if together else None) as ended:
+        with _ended(able, done, spread if stage is SEED_RUN else None) as ended:
             for step, result in ended:
                 if not isinstance(result, Exception):
                     outcomes[step.node.name] = result

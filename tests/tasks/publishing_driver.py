@@ -51,7 +51,8 @@ def watch(visit: Callable[[str, str], None]) -> None:
     def wrapped(name: str, function: Any) -> Any:
         def call(*arguments: Any, **keywords: Any) -> Any:
             path = "" if isinstance(arguments[0], int) else Path(str(arguments[0])).name
-            told = re.sub(r"\.\d+$|(?<=scratch)-[\w-]+$", "", f"{name} {path}".strip())  # without pid and time
+            # without process, thread and time
+            told = re.sub(r"\.\d+-\d+$|(?<=scratch)-[\w-]+$", "", f"{name} {path}".strip())
             visit(told, "before")
             try:
                 return function(*arguments, **keywords)
