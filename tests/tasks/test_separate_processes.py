@@ -16,7 +16,7 @@ from tasks.separate_processes import separate_processes
 
 
 def about(number):
-    return number, os.getpid(), os.environ["OMP_NUM_THREADS"], "xml.dom.minidom" in sys.modules
+    return number, os.getpid(), os.environ["OMP_NUM_THREADS"], "imported_by_nobody_else" in sys.modules
 
 
 def die(number):
@@ -27,9 +27,10 @@ def refuse(number):
     raise ValueError(f"number {number}")
 
 
-def test_pieces_are_done_elsewhere_with_the_threads_and_modules_asked_for():
-    assert "xml.dom.minidom" not in sys.modules
-    with separate_processes(2, 3, ["xml.dom.minidom"]) as processes:
+def test_pieces_are_done_elsewhere_with_the_threads_and_modules_asked_for(tmp_path, monkeypatch):
+    (tmp_path / "imported_by_nobody_else.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with separate_processes(2, 3, ["imported_by_nobody_else"]) as processes:
         done = [future.result() for future in [processes.submit(about, number) for number in range(6)]]
         with pytest.raises(ValueError, match="number 7"):
             processes.submit(refuse, 7).result()
