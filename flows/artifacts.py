@@ -82,7 +82,7 @@ def _ends(title: str, interval: Interval | None) -> dict[str, float | None]:
 
 
 def _peers(artifact: Path) -> list[dict[str, Any]]:
-    from eval.report import read_ledger
+    from eval.report_facts import read_ledger
 
     ledger = read_ledger(artifact)
     return [

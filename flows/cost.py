@@ -10,8 +10,8 @@ from typing import Any
 from eval.cost import Run, cost_of, run_of
 from eval.cost_schema import Cost
 from eval.prices import load_prices
-from eval.report import read_ledger
 from eval.report_cost import CostView, cost_view
+from eval.report_facts import read_ledger
 from eval.report_tables import Table
 from flows.columns import columns
 from flows.execution import Options, Prepared, prepare

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from eval.rendering import in_markdown
-from eval.report import collect, read_ledger, render
+from eval.report import collect, render
+from eval.report_facts import read_ledger
 from eval.report_peers import peer_cautions, peers_view
 from eval.report_schema import CollaborationFacts
 from tasks.contract import StageError
