@@ -9,101 +9,16 @@ said.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
-from pydantic import ValidationError
-
-from eval.comparison_schema import ComparedTask, Difference, Refused, RunComparison, RunFacts
-from eval.item_counts import checked_counts, gathered_path, read_gathered
-from eval.report_schema import EnvironmentFacts
-from eval.results import Comparison, ModelResult, Results, TaskResult
+from eval.compared_runs import Run
+from eval.comparison_schema import ComparedTask, Difference, Refused, RunComparison
+from eval.results import Comparison, ModelResult, TaskResult
 from eval.summary import Measured, Pair, conclude, task_summary
 from tasks.contract import UserError
-from tasks.foreign_text import printable
 from tasks.identity import differences
-from tasks.record import Damaged, Record, verified_record
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One evaluation to compare."""
-
-    facts: RunFacts
-    results: Results
-    folder: Path
-
-    def task(self, name: str) -> TaskResult | None:
-        """Its result on a task."""
-        return next((task for task in self.results.tasks if task.task == name), None)
-
-
-def evaluation_in(folder: Path, store: Path) -> Path:
-    """The evaluation that a folder is, or whose report it is.
-
-    Args:
-        folder: an artifact of ``evaluate`` or of ``report``, wherever it lies.
-        store: where the evaluation of a report is looked for if it does not lie in the report's own store.
-
-    Raises:
-        UserError: it is neither, or the report's evaluation is not there.
-    """
-    record = _verified(folder)
-    if record.stage == "evaluate":
-        return folder
-    if record.stage != "report":
-        raise UserError(f"{folder}: is an artifact of {record.stage}; give one of evaluate or report")
-    wanted = record.inputs["evaluate"]
-    # An artifact lies at artifacts/<stage>/<fingerprint> of its store.
-    for root in (*list(folder.absolute().parents)[2:3], store):
-        place = root / wanted.path
-        if place.is_dir() and _verified(place).digest == wanted.digest:
-            return place
-    raise UserError(
-        f"{folder}: the predictions lie in the report's evaluation, which is not here; "
-        f"copy that folder and give it instead: {wanted.path}"
-    )
-
-
-def load_run(folder: Path, letter: str, name: str | None = None) -> Run:
-    """An artifact of ``evaluate``, its hashes checked.
-
-    Args:
-        folder: the artifact.
-        letter: what the run is called.
-        name: of its recipe; by default that of the recipe which made it first.
-
-    Raises:
-        UserError: it is damaged, or another version of sahajflow wrote it.
-    """
-    record = _verified(folder)
-    try:
-        results = Results.model_validate_json((folder / "results.json").read_bytes())
-    except (OSError, ValidationError):
-        raise UserError(
-            f"{folder}: another version of sahajflow wrote this evaluation; run it again with this one"
-        ) from None
-    place = EnvironmentFacts.model_validate(record.environment)
-    facts = RunFacts(
-        letter=letter,
-        name=name or printable(str(record.metrics.get("recipe", ""))) or "unnamed",
-        fingerprint=record.fingerprint,
-        digest=record.digest,
-        finished=record.finished,
-        git=place.git,
-        packages=place.packages,
-    )
-    return Run(facts, results, folder)
-
-
-def _verified(folder: Path) -> Record:
-    try:
-        return verified_record(folder, hashes=True)
-    except Damaged as error:
-        raise UserError(f"{folder}: is no whole artifact ({error}); copy it again, or give another folder") from None
 
 
 def compare(runs: Sequence[Run]) -> RunComparison:
@@ -242,15 +157,7 @@ def _measured(name: str, model: str, run: Run) -> Measured | None:
     result = next((one for one in task.models if one.model == model), None)
     if result is None:
         return None
-    path = gathered_path(run.folder, name)
-    predictions = read_gathered(path)
-    lacking = [seed.seed for seed in result.seeds if f"{model}/{name}/{seed.seed}" not in predictions]
-    if lacking:
-        raise UserError(f"{path}: has no predictions of {model}, seed {lacking[0]}; run the evaluation again")
-    counts = tuple(
-        checked_counts(task.kind, predictions[f"{model}/{name}/{seed.seed}"], seed.score) for seed in result.seeds
-    )
-    return Measured(_called(model, run.facts.letter), result.seeds, counts, result.missing)
+    return Measured(_called(model, run.facts.letter), result.seeds, run.counts(task, result), result.missing)
 
 
 def _fine_tuning_differences(results: dict[str, TaskResult]) -> Iterator[Difference]:

@@ -16,7 +16,7 @@ from tasks.identity import canonical
 from tasks.store import Store
 
 if TYPE_CHECKING:
-    from eval.comparing import Run
+    from eval.compared_runs import Run
     from eval.comparison_schema import RunComparison
 
 
@@ -55,7 +55,7 @@ def compare_runs(places: Sequence[str], store: Store, changes: tuple[str, ...], 
 
 
 def _run(place: str, store: Store, changes: tuple[str, ...], letter: str) -> Run:
-    from eval.comparing import evaluation_in, load_run
+    from eval.compared_runs import evaluation_in, load_run
 
     folder = Path(place).expanduser()
     if place not in builtin_recipes() and folder.is_dir():

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from eval.comparing import compare, evaluation_in, load_run
+from eval.compared_runs import evaluation_in, load_run
+from eval.comparing import compare
 from eval.comparison_schema import RunComparison
 from eval.rendering import comparison_to_html, comparison_to_markdown
 from tasks.contract import StageError, UserError
