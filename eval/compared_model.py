@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from eval.compared_settings import TOKENIZER_FILES, WEIGHTS, ComparedModel
 from eval.settings import EvaluationSettings
 from tasks.contract import SCRATCH, Progress, Stage, StageError, UserError
+from tasks.foreign_text import first_line
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -151,9 +152,7 @@ def _fetched(settings: ComparedModel) -> Path:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise StageError(
-            f"{settings.hub}: cannot be fetched ({_first_line(error)}); run again, or {remedy}"
-        ) from error
+        raise StageError(f"{settings.hub}: cannot be fetched ({first_line(error)}); run again, or {remedy}") from error
     finally:
         hub_logging.set_verbosity(verbosity)
         enable_progress_bars()
@@ -194,14 +193,10 @@ def _blamed(part: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        first = _first_line(error)
+        first = first_line(error)
         if "trust_remote_code" in str(error):
             first = "it needs code of its own, which is never run; compare with a model that transformers knows"
         raise StageError(f"{part} cannot be loaded: {first}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _tokenizer_problem(

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -228,18 +229,15 @@ def verify(store: Store, artifacts: Iterable[Path]) -> Iterator[tuple[bool, str]
             yield True, f"sound  {name}  {_megabytes(record)}"
 
 
-class _said:
+@contextmanager
+def _said(place: Place) -> Iterator[None]:
     """Turns what a file system raises into one line that names the place."""
-
-    def __init__(self, place: Place):
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, StageError | UserError | Damaged):
-            raise StageError(f"{self._place.url}: {_told(error)}") from error
+    try:
+        yield
+    except (StageError, UserError, Damaged):
+        raise
+    except Exception as error:
+        raise StageError(f"{place.url}: {_told(error)}") from error
 
 
 def _told(error: Exception) -> str:

@@ -30,6 +30,7 @@ from flows.recipe import Recipe, load_recipe
 from flows.step_work import StageOutcome, Work, work_of
 from tasks.contract import Run, StageError, UserError
 from tasks.corpus import check as check_corpus
+from tasks.foreign_text import first_line
 from tasks.identity import identity_of
 from tasks.store import FileDigests, Store
 
@@ -228,9 +229,9 @@ def _ended(
 
 def one_line(error: Exception) -> str:
     """A failure in one line of at most 200 characters: a stage's own message, else with the kind of the error."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    if not isinstance(error, StageError):
-        first = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    first, kind = first_line(error), type(error).__name__
+    if not isinstance(error, StageError) and first != kind:
+        first = f"{kind}: {first}"
     return first if len(first) <= 200 else first[:199] + "\N{HORIZONTAL ELLIPSIS}"
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from tasks.contract import EXECUTION, Settings, StageError, UserError, UserPath
 from tasks.corpus_fields import text_of
 from tasks.corpus_files import Format, Read, TextDocuments, Unreadable, format_of, read_file
+from tasks.foreign_text import first_line
 from tasks.hub import check_dataset, files_at
 from tasks.user_files import user_files
 
@@ -137,13 +138,13 @@ def _read_hub(source: HubSource, place: str, longest: int) -> Read:
     except UserError:
         raise
     except (FileNotFoundError, ValueError) as error:  # the data set, configuration, split or revision is not there
-        raise UserError(f"{where}: {_first_line(error)}") from error
+        raise UserError(f"{where}: {first_line(error)}") from error
     except RuntimeError as error:
         if "script" not in str(error):
             raise
-        raise UserError(f"{where}: {_first_line(error)}; name a revision that has Parquet files") from error
+        raise UserError(f"{where}: {first_line(error)}; name a revision that has Parquet files") from error
     except OSError as error:
-        raise StageError(f"{where}: the hub does not answer: {_first_line(error)}") from error
+        raise StageError(f"{where}: the hub does not answer: {first_line(error)}") from error
 
 
 def _load(source: HubSource) -> Any:
@@ -155,7 +156,3 @@ def _load(source: HubSource) -> Any:
         return load_dataset(source.dataset, source.config, revision=source.revision, **chosen)
     files = {source.split: files_at(source.dataset, source.revision, source.parquet_files)}
     return load_dataset("parquet", data_files=files, **chosen)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

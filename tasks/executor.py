@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 from pydantic import AfterValidator, Field
 
 from tasks.contract import EXECUTION, StageError, UserError
+from tasks.foreign_text import first_line
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -178,7 +179,7 @@ def _one_line() -> Iterator[None]:
         yield
     except BrokenProcessPool as error:
         raise StageError(
-            f"a worker process was killed, for want of memory perhaps ({_first_line(error)}); run again"
+            f"a worker process was killed, for want of memory perhaps ({first_line(error)}); run again"
         ) from None
     except Exception as error:
         # Nobody here cancels what is waited for: a cluster that is gone does. Its own errors are known by where they
@@ -186,7 +187,7 @@ def _one_line() -> Iterator[None]:
         if not isinstance(error, CancelledError) and type(error).__module__.partition(".")[0] != "distributed":
             raise
         raise StageError(
-            f"the Dask cluster is gone or failed ({type(error).__name__}: {_first_line(error)}); run again"
+            f"the Dask cluster is gone or failed ({type(error).__name__}: {first_line(error)}); run again"
         ) from error
 
 
@@ -243,7 +244,7 @@ def _dask_client(address: str, packages: Sequence[str]) -> Iterator[Client]:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise StageError(
-            f"{address}: no Dask scheduler answers ({_first_line(error)}); start it, or unset scheduler"
+            f"{address}: no Dask scheduler answers ({first_line(error)}); start it, or unset scheduler"
         ) from None
     try:
         try:
@@ -267,7 +268,3 @@ def versions(more: Sequence[str] = ()) -> dict[str, str]:
     """What decides a piece's result: this package, those that it calls, and Python with its tables of Unicode."""
     packages = {name: metadata.version(name) for name in ("sahajflow", "regex", "rensa", "tokenizers", *more)}
     return packages | {"Python": f"{sys.version_info[0]}.{sys.version_info[1]}"}
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

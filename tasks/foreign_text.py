@@ -24,3 +24,8 @@ def printable(text: str) -> str:
     if not line.strip("".join(_JOINERS)):
         return ""
     return line if len(line) <= LONGEST else line[: LONGEST - 1].rstrip() + "…"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what a library said that is not blank, or the kind of the error if it said nothing."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

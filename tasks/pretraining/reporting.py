@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tasks.contract import UserError
+from tasks.foreign_text import first_line
 from tasks.pretraining.settings import PretrainSettings
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Reporter:
             try:
                 call(callback)
             except Exception as error:
-                logger.warning("%s gets no more of the log: %s", name, _first_line(error))
+                logger.warning("%s gets no more of the log: %s", name, first_line(error).rstrip("."))
                 del self._callbacks[name]
 
 
@@ -125,13 +126,8 @@ def _callbacks(names: tuple[str, ...]) -> dict[str, TrainerCallback]:
 
 
 def _explained(name: str, error: Exception) -> str:
-    return (
-        f"pretraining.report_to: {name}: {_first_line(error)}; mend that, or leave {name} out of pretraining.report_to"
-    )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    said = first_line(error).rstrip(".")
+    return f"pretraining.report_to: {name}: {said}; mend that, or leave {name} out of pretraining.report_to"
 
 
 def _arguments(settings: PretrainSettings, run_name: str, logs: Path) -> TrainingArguments:

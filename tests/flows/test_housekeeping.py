@@ -12,11 +12,9 @@ from tasks.store import Store
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """A store with something in the trash and with one unfinished stage."""
+    """A store with one unfinished stage."""
     store = Store(tmp_path / "store")
     store.create()
-    (store.root / "trash/corpus-old").mkdir()
-    (store.root / "trash/corpus-old/data").write_bytes(b"0" * 1_000_000)
     (store.root / "work/corpus/abc/scratch").mkdir(parents=True)
     (store.root / "work/corpus/abc/scratch/part").write_text("half")
     return store
