@@ -70,13 +70,14 @@ def members_below(store: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if str(store) in process.environ().get("SAHAJFLOW_OWNED_BY", "") or str(store) in " ".join(
-                process.cmdline()
-            ):
+            owner = process.environ().get("SAHAJFLOW_OWNED_BY", "")
+            if str(store) not in owner and str(store) not in " ".join(process.cmdline()):
+                continue
+            if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.Error:
             continue
-    return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+    return found
 
 
 def start_driver(store: Path, *changes: str) -> subprocess.Popen[str]:
