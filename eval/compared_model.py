@@ -59,8 +59,8 @@ def run(settings: ComparedModel, inputs: Mapping[str, Path], folder: Path, progr
         progress: told the steps: files, tokenizer, weights.
 
     Returns:
-        ``parameters`` of the body, ``architecture``, ``vocabulary`` (entries), ``tokenizer`` (its class),
-        ``keeps_accents``, ``weights_left_out`` (heads for other tasks).
+        ``commit`` (None for a local model), ``parameters`` of the body, ``architecture``, ``vocabulary`` (entries),
+        ``tokenizer`` (its class), ``keeps_accents``, ``weights_left_out`` (heads for other tasks).
 
     Raises:
         StageError: the model cannot be had, or cannot be used.
@@ -70,11 +70,15 @@ def run(settings: ComparedModel, inputs: Mapping[str, Path], folder: Path, progr
     what = settings.hub or "the model"
     progress(0, 3, unit="steps", note=f"files of {what}")
     try:
-        files = settings.files_in(settings.folder or _fetched(settings))
+        source = settings.folder or _fetched(settings)
+        files = settings.files_in(source)
         if problem := _config_problem(files["config.json"]):
             raise UserError(f"{files['config.json'].parent}: {problem}")
     except UserError as error:
         raise StageError(str(error)) from None
+    commit = source.name if settings.folder is None else None  # what the hub's cache names its folders by
+    if settings.revision == "main" and commit is not None:
+        logger.info("%s: main is commit %s; as revision it would pin the model", what, commit)
     staged = folder / SCRATCH / "model"
     _link(files, staged)
     checkpoint = folder / "checkpoint"
@@ -105,6 +109,7 @@ def run(settings: ComparedModel, inputs: Mapping[str, Path], folder: Path, progr
         raise StageError(f"{what}: its tokenizer gives other tokens once it is saved, so it cannot be used")
     progress(3, 3, unit="steps", note="ready")
     return {
+        "commit": commit,
         "parameters": parameters,
         "architecture": config.model_type,
         "vocabulary": len(tokenizer),

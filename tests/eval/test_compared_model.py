@@ -304,6 +304,16 @@ def test_a_model_in_the_hubs_cache_is_read_without_network(hub, models, ready, t
     assert (out / weights).read_bytes() == (ready["albert"][0] / weights).read_bytes()
 
 
+def test_the_newest_commit_is_named_in_the_record(hub, models, tmp_path, caplog):
+    caplog.set_level("INFO")
+    copied(models["bert"], hub / "models--some--model" / "snapshots" / COMMIT)
+    (hub / "models--some--model" / "refs").mkdir()
+    (hub / "models--some--model" / "refs" / "main").write_text(COMMIT)
+    metrics = STAGE.run(ComparedModel(hub="some/model", revision="main"), {}, tmp_path, no_progress)
+    assert metrics["commit"] == COMMIT
+    assert f"some/model: main is commit {COMMIT}" in caplog.text
+
+
 def test_without_network_and_copy_the_model_and_the_remedy_are_named(hub, tmp_path):
     with pytest.raises(
         StageError, match=r"^some/model: the hub does not answer.*local: FOLDER.*or leave the model out"
