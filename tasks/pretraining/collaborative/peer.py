@@ -32,7 +32,7 @@ from tasks.pretraining.collaborative.records import Blackboard, SwarmRecord
 from tasks.pretraining.collaborative.sharding import Sharding, Taken
 from tasks.pretraining.collaborative.state import load_checkpoint
 from tasks.pretraining.collaborative.telling import Teller
-from tasks.pretraining.collaborative.watch import Watch
+from tasks.pretraining.collaborative.watch import ALONE_SECONDS, Watch
 from tasks.pretraining.models import build_model
 from tasks.pretraining.precision import choose_member_hardware
 
@@ -43,9 +43,6 @@ GO_SECONDS = 600.0
 
 SEEN_SECONDS = 5.0
 """Peers that begin together wait so long until they see each other."""
-
-ALONE_SECONDS = 1800.0
-"""A peer trains on so long without a word of the coordinator: nobody keeps or takes what it does."""
 
 UNUSABLE = 50
 """Batches in a row without a finite gradient after which a peer gives up. In fp16 each one halves the scale, so from
@@ -85,7 +82,7 @@ class Peer:
         self._name, self._key, self._dht, self._stop = name, key, dht, stop
         self._run_id, self._settings = manifest.run_id, manifest.settings.pretraining
         self._board = Blackboard(dht, self._run_id, key)
-        self._watch = Watch(self._board, place.coordinator)
+        self._watch = Watch(self._board, place.coordinator, place.addresses)
         hardware = choose_member_hardware(self._settings)
         digest = records.key_digest(self._board.subkey)
         threads = torch.get_num_threads()
@@ -215,6 +212,7 @@ class Peer:
                 )
             if computed.finite:
                 sums.add(computed, seconds)
+                self._teller.computed += computed.rows
                 self._teller.rate += 0.1 * (computed.rows / seconds - self._teller.rate)
                 optimizer.step(batch_size=computed.rows)
             optimizer.zero_grad()
@@ -223,6 +221,7 @@ class Peer:
                 self._settings.batch_size - optimizer.tracker.global_progress.samples_accumulated,
             )
             optimizer.rounds.clear()
+            self._teller.others = optimizer.others
             if optimizer.local_epoch != step:
                 sums, step, failures = Sums(), optimizer.local_epoch, 0
                 self._teller.tell("training", step)

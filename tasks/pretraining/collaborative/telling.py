@@ -45,15 +45,24 @@ class Teller:
         self._folder, self._settings = folder, settings
         self.rate = 0.0
         """Sequences a second."""
+        self.computed = 0
+        """Sequences whose gradients were computed."""
+        self.others = 0
+        """Other peers that are alive."""
         self.proof: tuple[float, float] | None = None
         """Losses before and after the steps alone, of a peer that began the swarm."""
+        self.weights = ""
+        """Which weights this peer has at the end."""
         self._entries: list[StepEntry] = []
+        self._last: StepEntry | None = None
         self._given, self._missing = 0, 0
         self._told = 0.0
 
     def note(self, entries: Sequence[StepEntry], missing: int) -> None:
         """Take note of global steps that have passed, and of the sequences that the present one still needs."""
         self._entries = [*self._entries, *entries][-STEPS_TOLD:]
+        if entries:
+            self._last = entries[-1]
         self._given += sum(entry.samples for entry in entries)
         self._missing = missing
 
@@ -66,25 +75,34 @@ class Teller:
             if waiting is not None:
                 waiting.tracker.announce()
 
-    def tell(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> None:
-        """Tell the figures now."""
-        self._told = time.monotonic()
-        record = PeerRecord(
+    def record(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> PeerRecord:
+        """What this peer would tell now."""
+        return PeerRecord(
             name=self._name,
             peer_id=self._board.dht.peer_id.to_base58(),
             state=state,
             step=step,
             rate=round(self.rate, 3),
+            computed=self.computed,
+            others=self.others,
             discarded=self._gradients.discarded,
             taken=self._gradients.sharding.taken,
             steps=tuple(self._entries),
+            weights=self.weights,
             proof=self.proof,
         )
+
+    def tell(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> None:
+        """Tell the figures now."""
+        self._told = time.monotonic()
+        swarm = self._watch.swarm
+        logged = 0 if swarm is None else swarm.logged
+        self._entries = [entry for entry in self._entries if entry.step > logged]
+        record = self.record(state, step)
         self._board.tell_contribution(record, self._settings.collaborative.statistics_expiration_seconds)
         peers = {**self._watch.peers, self._gradients.sharding.peer: record}.values()
         shown = [peer for peer in peers if peer.state != "leaving"]
-        last = self._entries[-1] if self._entries else None
-        swarm = self._watch.swarm
+        last = self._last
         status.write(
             self._folder,
             self._name,

@@ -35,9 +35,12 @@ PEER: dict[str, Any] = {
     "state": "training",
     "step": 3,
     "rate": 12.5,
+    "computed": 64,
+    "others": 1,
     "discarded": 0,
     "taken": {"passed": 1, "shards": "ff"},
     "steps": [STEP],
+    "weights": "",
     "proof": [3.5, 2.5],
 }
 
