@@ -15,16 +15,20 @@ from typing import NoReturn
 
 from tasks import durable
 from tasks.contract import LOGS, StageError, UserError
-from tasks.pretraining.collaborative import meeting, network, preflight, records, state
+from tasks.pretraining.collaborative import meeting, network, notebook, preflight, records, serving, state
 from tasks.pretraining.collaborative.donor import Donor
 from tasks.pretraining.collaborative.keeper import Keeper
 from tasks.pretraining.collaborative.log import ledger, steps_of
 from tasks.pretraining.collaborative.process import Stop, run_member
-from tasks.pretraining.collaborative.records import Blackboard, SwarmRecord
+from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
+from tasks.pretraining.collaborative.roles import HOLDING, TRAINING
 from tasks.pretraining.collaborative.view import View, advice
 from tasks.supervision import processes
 
 logger = logging.getLogger("tasks.pretraining.collaborative.coordinator")
+
+NOTEBOOK = "join.ipynb"
+"""In the logs: for volunteers on Colab or Kaggle."""
 
 DISTANCE_BOUND = 1e-3
 """Largest relative L2 distance between two peers' final weights. Averaging in float16 leaves at most 4e-4 if both
@@ -85,7 +89,10 @@ class Coordinator:
             go=False,
             released=False,
             taken=self._keeper.taken,
+            peer_id=self._dht.peer_id.to_base58(),
         )
+        artifacts = {manifest.tokenizer.path: tokenizer, manifest.pack.path: pack}
+        serving.serve(self._dht, {place: folder.resolve() for place, folder in artifacts.items()}, pack.resolve())
         self._view = View(board, self._keeper.log, self._keeper.seconds, manifest, first, folder)
         checkpoint = self._keeper.checkpoint
         place = meeting.Meeting(
@@ -94,6 +101,8 @@ class Coordinator:
             listen=network.listen_like(self._asked.listen),
             checkpoint=None if checkpoint is None else str(checkpoint),
         )
+        if network.outside(addresses):
+            notebook.write(work / LOGS / NOTEBOOK, addresses, self._asked.package, manifest.libraries)
         meeting.write(folder, "meeting", place)
 
     def run(self) -> None:
@@ -113,9 +122,10 @@ class Coordinator:
 
     def _found(self) -> None:
         """Wait for the founders, check that their speed fits the settings, and let them begin."""
-        deadline, wanted = time.monotonic() + FOUNDING_SECONDS, self._asked.peers
+        deadline, wanted = time.monotonic() + FOUNDING_SECONDS, self._asked.peers + self._asked.clients
         while True:
-            rates = [peer.rate for peer in self._view.peers.values() if peer.rate > 0]
+            training = [peer for peer in self._view.peers.values() if peer.role in TRAINING]
+            rates = [peer.rate for peer in training if peer.rate > 0]
             self._view.message = f"{len(rates)} of {wanted} peers are ready" if wanted else "waiting for peers to join"
             if len(rates) >= max(1, wanted):
                 break
@@ -152,6 +162,8 @@ class Coordinator:
             self._check_progress(now - progressed, step)
             self._note_deadline(step)
             view.message = advice(view, self._settings, now - progressed)
+            if view.present and not self._training:
+                view.message = f"nobody trains at present: step {step} is kept for those who join"
             if step < view.swarm.final_step and self._due(step):
                 self._take_state()
             self._pause(0.25)
@@ -163,7 +175,14 @@ class Coordinator:
     def _take_state(self) -> None:
         """Download the present state for a checkpoint, and validate it if that is due."""
         before = self._keeper.step
-        found = state.download(self._dht, self._run_id, self._keeper.own, at_least=before + 1, seconds=120.0)
+        found = state.download(
+            self._dht,
+            self._run_id,
+            self._keeper.own,
+            at_least=before + 1,
+            seconds=120.0,
+            told=lambda: records.sketches_of(self._view.peers.values()),
+        )
         if found is None:
             logger.warning("no peer sent its state after step %d; it is tried again", before)
             return
@@ -179,7 +198,7 @@ class Coordinator:
         rate = self._view.rate
         usual = self._settings.batch_size / rate if rate > 1e-3 else 0.0
         longest = max(600.0, 20 * usual + 10 * self._asked.averaging_timeout_seconds)
-        if self._view.present and still > longest:
+        if self._training and still > longest:
             raise StageError(
                 f"no global step was made for {still / 60:.0f} minutes after step {step}, though peers are there; see "
                 f"{self._logs}, and run again to go on from step {self._keeper.step}"
@@ -189,6 +208,9 @@ class Coordinator:
         """When the time is up, name a step soon to come as the last one, so that all peers end at the same."""
         minutes, view = self._asked.deadline_minutes, self._view
         if minutes is None or view.seconds < 60 * minutes or view.swarm.final_step < self._settings.steps:
+            return
+        if not self._training and step and any(peer.role == "keeper" and peer.step == step for peer in view.present):
+            view.tell(final_step=step)  # nobody is there to make another one
             return
         if view.rate < 1e-3:
             return  # nothing was read this time
@@ -203,7 +225,9 @@ class Coordinator:
         deadline = time.monotonic() + ENDING_SECONDS + 4 * self._asked.averaging_timeout_seconds
         while True:
             # one that heard of an earlier end too late is a little further
-            arrived = [peer for peer in view.present if peer.state == "final" and peer.step >= final]
+            arrived = [
+                peer for peer in view.present if peer.state == "final" and peer.step >= final and peer.role in HOLDING
+            ]
             late = [peer for peer in view.present if peer.state == "training"]
             view.message = "the peers average their weights"
             if arrived and (not late or time.monotonic() > deadline):
@@ -260,14 +284,20 @@ class Coordinator:
         return distance
 
     @property
+    def _training(self) -> list[PeerRecord]:
+        """Peers and clients that take part at present."""
+        return [peer for peer in self._view.present if peer.role in TRAINING]
+
+    @property
     def _logs(self) -> Path:
         return self._work / LOGS / "peers"
 
     def _check_local_peers(self, *, all_needed: bool) -> None:
         """Fail with a local peer's own words if it has ended and was needed."""
-        local = [one for name, one in processes(self._folder).items() if name.startswith("peer-")]
+        trainers = tuple(f"{role}-" for role in TRAINING)
+        local = [one for name, one in processes(self._folder).items() if name.startswith(trainers)]
         gone = [one for one in local if one.exit_status is not None]
-        if not gone or (not all_needed and (self._view.present or len(gone) < len(local))):
+        if not gone or (not all_needed and (self._training or len(gone) < len(local))):
             return
         for one in gone:
             told = self._folder / f"{one.name}.error"
