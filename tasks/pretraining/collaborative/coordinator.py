@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import NoReturn
 
 from tasks.contract import LOGS, StageError, UserError
-from tasks.pretraining.collaborative import meeting, network, preflight, records, returning, state
+from tasks.pretraining.collaborative import meeting, network, notebook, preflight, records, returning, serving, state
 from tasks.pretraining.collaborative.donor import Donor
 from tasks.pretraining.collaborative.keeper import Keeper
 from tasks.pretraining.collaborative.process import Stop, run_member
 from tasks.pretraining.collaborative.publication import Publication
-from tasks.pretraining.collaborative.records import Blackboard, SwarmRecord
+from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
+from tasks.pretraining.collaborative.roles import TRAINING
 from tasks.pretraining.collaborative.view import View, advice
 from tasks.supervision import processes
 
 logger = logging.getLogger("tasks.pretraining.collaborative.coordinator")
+
+NOTEBOOK = "join.ipynb"
+"""In the logs: for volunteers on Colab or Kaggle."""
 
 FOUNDING_SECONDS = 600.0
 """How long the founders may take to start."""
@@ -69,7 +73,10 @@ class Coordinator:
             go=False,
             released=False,
             taken=self._keeper.taken,
+            peer_id=self._dht.peer_id.to_base58(),
         )
+        artifacts = {manifest.tokenizer.path: tokenizer, manifest.pack.path: pack}
+        serving.serve(self._dht, {place: folder.resolve() for place, folder in artifacts.items()}, pack.resolve())
         self._view = View(board, self._keeper.log, manifest, first, folder)
         self._port = returning.port_of(self._asked.listen, addresses)
         self._publication = Publication(
@@ -90,6 +97,8 @@ class Coordinator:
             listen=network.listen_like(self._asked.listen),
             checkpoint=None if checkpoint is None else str(checkpoint),
         )
+        if network.outside(addresses):
+            notebook.write(work / LOGS / NOTEBOOK, addresses, self._asked.package, manifest.libraries)
         meeting.write(folder, "meeting", place)
 
     def run(self) -> None:
@@ -112,9 +121,10 @@ class Coordinator:
 
     def _found(self) -> None:
         """Wait for the founders, check that their speed fits the settings, and let them begin."""
-        began, wanted = time.monotonic(), self._asked.peers
+        began, wanted = time.monotonic(), self._asked.peers + self._asked.clients
         while True:
-            rates = [peer.rate for peer in self._view.peers.values() if peer.rate > 0]
+            training = [peer for peer in self._view.peers.values() if peer.role in TRAINING]
+            rates = [peer.rate for peer in training if peer.rate > 0]
             self._view.message = f"{len(rates)} of {wanted} peers are ready" if wanted else "waiting for peers to join"
             waited = time.monotonic() - began
             if self._furthest or (len(rates) >= max(1, wanted) and waited > self._patience):
@@ -187,6 +197,8 @@ class Coordinator:
             self._note_elsewhere()
             self._note_deadline(step)
             view.message = advice(view)
+            if view.present and not self._training:
+                view.message = f"nobody trains at present: step {step} is kept for those who join"
             if step < view.swarm.final_step and self._due(step):
                 self._take_state()
             self._pause(0.25)
@@ -198,7 +210,14 @@ class Coordinator:
     def _take_state(self) -> None:
         """Download the present state for a checkpoint, and validate it if that is due."""
         before = self._keeper.step
-        found = state.download(self._dht, self._run_id, self._keeper.own, at_least=before + 1, seconds=120.0)
+        found = state.download(
+            self._dht,
+            self._run_id,
+            self._keeper.own,
+            at_least=before + 1,
+            seconds=120.0,
+            told=lambda: records.sketches_of(self._view.peers.values()),
+        )
         if found is None:
             logger.warning("no peer sent its state after step %d; it is tried again", before)
             return
@@ -214,7 +233,7 @@ class Coordinator:
         rate = self._view.rate
         usual = self._settings.batch_size / rate if rate > 1e-3 else 0.0
         longest = max(600.0, 20 * usual + 10 * self._asked.averaging_timeout_seconds)
-        if self._view.present and still > longest:
+        if self._training and still > longest:
             raise StageError(
                 f"no global step was made for {still / 60:.0f} minutes after step {step}, though peers are there; see "
                 f"{self._logs}, and run again to go on from step {self._keeper.step}"
@@ -224,6 +243,9 @@ class Coordinator:
         """When the time is up, name a step soon to come as the last one, so that all peers end at the same."""
         minutes, view = self._asked.deadline_minutes, self._view
         if minutes is None or view.seconds < 60 * minutes or view.swarm.final_step < self._settings.steps:
+            return
+        if not self._training and step and any(peer.role == "keeper" and peer.step == step for peer in view.present):
+            view.tell(final_step=step)  # nobody is there to make another one
             return
         if view.rate < 1e-3:
             return  # nothing was read this time
@@ -235,14 +257,20 @@ class Coordinator:
         returning.write(self._folder, self._left)
 
     @property
+    def _training(self) -> list[PeerRecord]:
+        """Peers and clients that take part at present."""
+        return [peer for peer in self._view.present if peer.role in TRAINING]
+
+    @property
     def _logs(self) -> Path:
         return self._work / LOGS / "peers"
 
     def _check_local_peers(self, *, all_needed: bool) -> None:
         """Fail with a local peer's own words if it has ended and was needed."""
-        local = [one for name, one in processes(self._folder).items() if name.startswith("peer-")]
+        trainers = tuple(f"{role}-" for role in TRAINING)
+        local = [one for name, one in processes(self._folder).items() if name.startswith(trainers)]
         gone = [one for one in local if one.exit_status is not None]
-        if not gone or (not all_needed and (self._view.present or len(gone) < len(local))):
+        if not gone or (not all_needed and (self._training or len(gone) < len(local))):
             return
         for one in gone:
             told = self._folder / f"{one.name}.error"

@@ -18,6 +18,7 @@ import hivemind
 from tasks.pretraining.collaborative import records, state
 from tasks.pretraining.collaborative.optimizer import PeerOptimizer
 from tasks.pretraining.collaborative.records import PeerRecord
+from tasks.pretraining.collaborative.roles import HOLDING
 from tasks.pretraining.collaborative.telling import Teller
 from tasks.pretraining.collaborative.watch import ALONE_SECONDS, DIAL_SECONDS, Watch
 from tasks.pretraining.settings import PretrainingSettings
@@ -35,8 +36,11 @@ CATCH_UP_SECONDS = 2.0
 
 
 def leading_weights(peers: Iterable[PeerRecord]) -> str:
-    """Which weights most of the peers have that are furthest; of several the first by name. Empty without peers."""
-    ended = list(peers)
+    """Which weights most of the members have that are furthest and can hand them on; of several the first by name.
+
+    Empty if there are no such members.
+    """
+    ended = [peer for peer in peers if peer.role in HOLDING]
     furthest = max((peer.step for peer in ended), default=0)
     counts = Counter(peer.weights for peer in ended if peer.step == furthest)
     return min(counts, key=lambda weights: (-counts[weights], weights), default="")
@@ -113,10 +117,10 @@ class Ending:
         others = [one for one in self.watch.peers.values() if one.state == "final" and one.peer_id != peer_id]
         own = self.teller.record("final", optimizer.local_epoch)
         weights = leading_weights([own, *others])
-        if weights == own.weights:
+        leading = [one for one in others if one.weights == weights and one.role in HOLDING]
+        if weights == own.weights or not leading or own.role == "auxiliary":
             return
-        donors = [one.peer_id for one in others if one.weights == weights]
-        step = max(one.step for one in others if one.weights == weights)
+        donors, step = [one.peer_id for one in leading], max(one.step for one in leading)
         timeout = self.settings.collaborative.averaging_timeout_seconds
         found = state.download(
             self.dht, self.run_id, optimizer.own_state(), at_least=step, only=donors, seconds=4 * timeout

@@ -159,7 +159,9 @@ class StepLog:
                 "computing": slowest.computing,
                 "contributions": [
                     {"peer": key, "name": name}
-                    | entry.model_dump(include={"samples", "outcome", "group", "matching", "reducing", "computing"})
+                    | entry.model_dump(
+                        include={"samples", "outcome", "group", "aggregated", "matching", "reducing", "computing"}
+                    )
                     for key, (name, entry) in sorted(entries.items())
                 ],
             }
@@ -265,6 +267,7 @@ def _of_peer(key: str, parts: list[tuple[int, dict[str, Any]]], given: int) -> d
         "steps": len(parts),
         "first_step": parts[0][0],
         "last_step": parts[-1][0],
+        "aggregated": round(sum(part.get("aggregated", 0.0) for _, part in parts) / len(parts), 4),
         "matching": round(sum(part["matching"] for _, part in parts), 3),
         "reducing": round(sum(part["reducing"] for _, part in parts), 3),
         "computing": round(sum(part["computing"] for _, part in parts), 3),

@@ -211,7 +211,7 @@ def start_dht(
         StageError: it did not start; the first line of the reason is told.
     """
     # On loopback there is no router to talk to and nobody to be found by.
-    outside = {} if _outside(listen) else {"nat_port_map": False, "auto_nat": False, "use_relay": False}
+    helpers = {} if outside(listen) else {"nat_port_map": False, "auto_nat": False, "use_relay": False}
     try:
         return Node(
             initial_peers=list(initial_peers),
@@ -220,7 +220,7 @@ def start_dht(
             announce_maddrs=list(announce) or None,
             identity_path=None if identity is None else str(identity),
             startup_timeout=START_SECONDS,
-            **outside,
+            **helpers,
             **options,
         )
     except Exception as error:
@@ -262,11 +262,11 @@ async def _call(node: DHTNode, address: Multiaddr, seconds: float) -> bool:
     return True
 
 
-def _outside(addresses: Sequence[str]) -> bool:
+def outside(addresses: Sequence[str]) -> bool:
     """Whether any of the multiaddresses is not of this machine alone."""
     return any(not address.startswith(("/ip4/127.", "/ip6/::1/")) for address in addresses)
 
 
 def listen_like(addresses: Sequence[str]) -> tuple[str, ...]:
     """Where a peer listens that joins at these addresses: at loopback if they are all of this machine."""
-    return ("/ip4/0.0.0.0/tcp/0",) if _outside(addresses) else ("/ip4/127.0.0.1/tcp/0",)
+    return ("/ip4/0.0.0.0/tcp/0",) if outside(addresses) else ("/ip4/127.0.0.1/tcp/0",)

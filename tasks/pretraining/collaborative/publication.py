@@ -19,6 +19,7 @@ from tasks.pretraining.collaborative.ending import leading_weights
 from tasks.pretraining.collaborative.keeper import Keeper
 from tasks.pretraining.collaborative.log import ledger, steps_of
 from tasks.pretraining.collaborative.records import PeerRecord
+from tasks.pretraining.collaborative.roles import HOLDING
 from tasks.pretraining.collaborative.view import View
 from tasks.pretraining.settings import PretrainingSettings
 
@@ -130,7 +131,11 @@ class Publication:
         deadline = time.monotonic() + ENDING_SECONDS + 4 * self.settings.collaborative.averaging_timeout_seconds
         while True:
             # one that heard of an earlier end too late is a little further
-            ended = [peer for peer in self.view.present if peer.state == "final" and peer.step >= final]
+            ended = [
+                peer
+                for peer in self.view.present
+                if peer.state == "final" and peer.step >= final and peer.role in HOLDING
+            ]
             weights = leading_weights(ended)
             arrived = [peer for peer in ended if peer.weights == weights]
             late = len(ended) > len(arrived) or any(peer.state == "training" for peer in self.view.present)

@@ -65,8 +65,8 @@ def port_of(asked: Sequence[str], addresses: Sequence[str]) -> int | None:
 
 
 def local_keys(folder: Path) -> frozenset[str]:
-    """Key digests of the peers that the stage itself has started: they end with it."""
-    files = (folder / "keys").glob("peer-*.rsa")
+    """Key digests of the members that the stage itself has started: they end with it."""
+    files = [file for file in (folder / "keys").glob("*.rsa") if file.stem != "coordinator"]
     return frozenset(
         records.key_digest(RSASignatureValidator(records.load_key(file)).local_public_key) for file in files
     )

@@ -93,12 +93,14 @@ def show(folder: Path, member: str, progress: Progress) -> None:
         "" if status["loss"] is None else f"loss {status['loss']:.2f}",
         f"{len(peers)} peer{'s' * (len(peers) != 1)}",
         f"{status['rate']:,.1f} samples/s" if status["rate"] else "",
+        f"your share {status['share']:.0%}" if status.get("share") else "",
         "" if status["next_averaging"] is None else f"next averaging in {status['next_averaging']:.1f} s",
         status["message"],
     ]
     rows = [
         {
             "peer": printable(peer["name"]),
+            "role": peer["role"],
             "state": peer["state"],
             "step": f"{peer['step']:,}",
             "samples/s": f"{peer['rate']:,.1f}",

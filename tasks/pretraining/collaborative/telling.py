@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from tasks.pretraining.collaborative import status
 from tasks.pretraining.collaborative.gradients import Gradients
-from tasks.pretraining.collaborative.records import STEPS_TOLD, Blackboard, PeerRecord, StepEntry
+from tasks.pretraining.collaborative.records import (
+    SKETCHES_TOLD,
+    STEPS_TOLD,
+    Blackboard,
+    PeerRecord,
+    Sketched,
+    StepEntry,
+    key_digest,
+)
+from tasks.pretraining.collaborative.sharding import Taken
 from tasks.pretraining.collaborative.watch import Watch
-from tasks.pretraining.settings import PretrainingSettings
 
 if TYPE_CHECKING:
+    from tasks.pretraining.collaborative.member import Place
     from tasks.pretraining.collaborative.optimizer import PeerOptimizer
 
 TELL_SECONDS = 2.0
@@ -21,28 +29,18 @@ TELL_SECONDS = 2.0
 
 
 class Teller:
-    """Tells what one peer does.
+    """Tells what one member does.
 
     Args:
-        name: how the peer is called in the ledger.
+        place: where and as whom.
         board: where records are written.
         watch: what is heard of the others.
-        gradients: the peer's computing.
-        folder: where its status is written.
-        settings: of the run.
+        gradients: the member's computing, if it computes any.
     """
 
-    def __init__(
-        self,
-        name: str,
-        board: Blackboard,
-        watch: Watch,
-        gradients: Gradients,
-        folder: Path,
-        settings: PretrainingSettings,
-    ):
-        self._name, self._board, self._watch, self._gradients = name, board, watch, gradients
-        self._folder, self._settings = folder, settings
+    def __init__(self, place: Place, board: Blackboard, watch: Watch, gradients: Gradients | None = None):
+        self._place, self._board, self._watch, self._gradients = place, board, watch, gradients
+        self._settings = place.manifest.settings.pretraining
         self.rate = 0.0
         """Sequences a second."""
         self.computed = 0
@@ -53,6 +51,10 @@ class Teller:
         """Losses before and after the steps alone, of a peer that began the swarm."""
         self.weights = ""
         """Which weights this peer has at the end."""
+        self.sketches: Mapping[int, str] = {}
+        """Of the member's weights by global step."""
+        self.bandwidth: Callable[[], float | None] = lambda: None
+        """In Mb/s, if it is known."""
         self._entries: list[StepEntry] = []
         self._last: StepEntry | None = None
         self._given, self._missing = 0, 0
@@ -76,17 +78,22 @@ class Teller:
                 waiting.tracker.announce()
 
     def record(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> PeerRecord:
-        """What this peer would tell now."""
+        """What this member would tell now."""
         return PeerRecord(
-            name=self._name,
+            name=self._place.name,
+            role=self._place.role,
             peer_id=self._board.dht.peer_id.to_base58(),
             state=state,
             step=step,
             rate=round(self.rate, 3),
             computed=self.computed,
             others=self.others,
-            discarded=self._gradients.discarded,
-            taken=self._gradients.sharding.taken,
+            bandwidth=round(self.bandwidth() or 0.0, 3),
+            sketches=tuple(
+                Sketched(step=step, sketch=sketch) for step, sketch in sorted(self.sketches.items())[-SKETCHES_TOLD:]
+            ),
+            discarded=0 if self._gradients is None else self._gradients.discarded,
+            taken=Taken() if self._gradients is None else self._gradients.sharding.taken,
             steps=tuple(self._entries),
             weights=self.weights,
             proof=self.proof,
@@ -100,12 +107,13 @@ class Teller:
         self._entries = [entry for entry in self._entries if entry.step > logged]
         record = self.record(state, step)
         self._board.tell_contribution(record, self._settings.collaborative.statistics_expiration_seconds)
-        peers = {**self._watch.peers, self._gradients.sharding.peer: record}.values()
-        shown = [peer for peer in peers if peer.state != "leaving"]
+        peers = {**self._watch.peers, key_digest(self._board.subkey): record}.values()
+        here = {record.peer_id, *self._watch.alive}
+        shown = [peer for peer in peers if peer.state != "leaving" and peer.peer_id in here]
         last = self._last
         status.write(
-            self._folder,
-            self._name,
+            self._place.folder,
+            self._place.name,
             step=step,
             target=self._settings.steps if swarm is None else swarm.final_step,
             loss=None if last is None else last.mlm / max(1, last.masked),
@@ -114,4 +122,5 @@ class Teller:
             message="",
             peers=shown,
             given=self._given,
+            share=record.rate / (sum(peer.rate for peer in shown) or 1.0),
         )

@@ -64,6 +64,8 @@ class PeerTracker(ProgressTracker):
     """When this peer began the present step."""
     _computing: tuple[tuple[float, float], ...] | list[tuple[float, float]] = ()
     """Of each other peer: since when its samples are not known, and its samples a second."""
+    reached: int | None = None
+    """Most global steps of another member that can be reached, a client cannot; None if there is none."""
 
     def announce(self) -> None:
         """Tell others of this peer before it has any samples.
@@ -85,6 +87,7 @@ class PeerTracker(ProgressTracker):
         entries = metadata.values() if isinstance(metadata, dict) else ()
         told = [LocalTrainingProgress.parse_obj(entry.value) for entry in entries if entry.value is not None]
         me = self.dht.peer_id.to_bytes()
+        self.reached = max((one.epoch for one in told if one.peer_id != me and not one.client_mode), default=None)
         self._computing = [
             # one that has not told yet that it has begun this step has begun it with this peer
             (one.time if one.epoch == progress.epoch else self._begun, one.samples_per_second)

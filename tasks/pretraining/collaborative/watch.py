@@ -8,7 +8,14 @@ import time
 from collections.abc import Sequence
 
 from tasks.pretraining.collaborative import network
-from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
+from tasks.pretraining.collaborative.records import (
+    Blackboard,
+    PeerRecord,
+    SwarmRecord,
+    base58,
+    progress_of,
+    sketches_of,
+)
 from tasks.pretraining.collaborative.sharding import Taken
 
 logger = logging.getLogger(__name__)
@@ -43,6 +50,8 @@ class Watch(threading.Thread):
         """The coordinator's newest record; None as long as none was read."""
         self.peers: dict[str, PeerRecord] = {}
         """The newest records of all peers by key digest."""
+        self.alive: frozenset[str] = frozenset()
+        """libp2p's identities of the members that told their progress within the last seconds."""
         self.start()
 
     def run(self) -> None:
@@ -50,6 +59,8 @@ class Watch(threading.Thread):
         while True:
             try:
                 self.peers = self._board.contributions()  # first: who knows the word knows what is taken
+                progress = progress_of(self._board.dht, self._board.run_id)
+                self.alive = frozenset(base58(entry.peer_id) for entry in progress)
                 swarm = self._board.swarm(self._coordinator)
                 if swarm is not None:
                     self._hear(swarm)
@@ -74,6 +85,10 @@ class Watch(threading.Thread):
     def silence(self) -> float:
         """Seconds since the coordinator's word was last read."""
         return time.monotonic() - self._heard
+
+    def sketches(self) -> dict[str, dict[int, str]]:
+        """What the others tell of their weights: by libp2p's identity and global step."""
+        return sketches_of(self.peers.values())
 
     @property
     def taken(self) -> dict[str, Taken]:
