@@ -233,15 +233,14 @@ def wait_for(what: Callable[[], Any], told: str, swarm: Swarm | None = None, sec
     return found
 
 
-def kills(place: Path, store: Path, *, steps: int, seed: int, options: Sequence[str] = ()) -> dict[str, Any]:
-    """Two of four peers are killed at random times and replaced, one of the four behind a firewall if asked for.
+def kills(place: Path, store: Path, *, steps: int, seed: int) -> dict[str, Any]:
+    """Two of four peers are killed at random times and replaced; one of the four is behind a firewall, a client.
 
     Args:
         place: an empty folder.
         store: packed.
         steps: global steps of the run.
         seed: of the times.
-        options: of the fourth peer.
     """
     chance = random.Random(seed)
     times = sorted(chance.sample(range(2, max(5, steps - 6)), 2))
@@ -249,7 +248,7 @@ def kills(place: Path, store: Path, *, steps: int, seed: int, options: Sequence[
         swarm.start_flow()
         for name in ("asha", "bimal", "chitra"):
             swarm.join(name)
-        swarm.join("dipa", *options)
+        swarm.join("dipa", "--role", "client")
         for number, moment in enumerate(times):
             wait_for(lambda moment=moment: swarm.step >= moment, f"step {moment}", swarm)
             time.sleep(chance.random())
