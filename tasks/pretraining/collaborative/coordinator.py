@@ -136,7 +136,7 @@ class Coordinator:
                     "start fewer (pretraining.collaborative.peers)"
                 )
             self._pause(0.2)
-        problem = preflight.problem_with(self._settings, rates)
+        problem = None if self._furthest else preflight.problem_with(self._settings, rates)
         if problem is not None:
             raise UserError(problem)
         self._view.message = ""
