@@ -163,6 +163,10 @@ def test_who_joins_is_told_what_was_found_and_how_it_gets_on(run: SimpleNamespac
     assert "open files:" in run.last
     assert "micro-batches of" in log_of(run.folder / "chitra-home", "chitra")
     assert f"Left at step {STEPS} of {STEPS}; " in run.last
+    (shown,) = (run.folder / "chitra-home" / "swarms").glob("*/chitra.status.json")
+    status = json.loads(shown.read_text(encoding="utf-8"))
+    assert (status["step"], status["target"], status["share"]) == (STEPS, STEPS, 1.0)
+    assert {peer["role"] for peer in status["peers"]} <= {"peer", "keeper"}
 
 
 def test_a_name_comes_back_to_its_place_in_the_data(run: SimpleNamespace) -> None:
