@@ -11,7 +11,7 @@ import hivemind
 from tasks import locks
 from tasks.contract import StageError
 from tasks.pretraining.batches import PackedSplit
-from tasks.pretraining.collaborative import fetching, joining, records
+from tasks.pretraining.collaborative import fetching, joining, machine, records
 from tasks.pretraining.collaborative.fetching import RemoteSplit
 from tasks.pretraining.collaborative.manifest import Source
 from tasks.pretraining.collaborative.member import Place
@@ -40,12 +40,12 @@ def arrive(arguments: argparse.Namespace, stop: Stop) -> tuple[Place, PackedSpli
     word = joining.wait_for_word(dht, manifest, at.coordinator, key)
     coordinator = None if word is None else word.peer_id
     checks = joining.check_libraries(manifest)
-    joining.tell_checks(folder, name, checks)
+    machine.tell_checks(folder, name, checks)
     joining.refuse(checks)
     if role != "client":
         checks += joining.check_place(dht, arguments.join, coordinator)
         cut_off = any(check.name == "reachable" and check.state == "fail" for check in checks)
-        joining.tell_checks(folder, name, checks)
+        machine.tell_checks(folder, name, checks)
         if cut_off and arguments.role is None:
             logger.warning("nobody can connect to this machine: joining as a client")
             role = "client"

@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 SILENCE_SECONDS = 30.0
 """A coordinator that sends nothing for so long is asked again."""
 
+ROW_SECONDS = 600.0
+"""Rows are asked for so long: a coordinator that is started again has the same identity and address."""
+
 ATTEMPTS = 5
 """How often one thing is asked for before it is given up."""
 
@@ -249,16 +252,16 @@ class RemoteSplit:
                 self._ready[index] = (ids[number], int(arrays[1][number]), int(arrays[2][number]))
 
     def _ask(self, numbers: list[int]) -> dict[str, Any]:
-        problem = ""
-        for attempt in range(ATTEMPTS):
-            time.sleep(attempt)
+        deadline, attempt, problem = time.monotonic() + ROW_SECONDS, 0, ""
+        while time.monotonic() < deadline:
             try:
                 told: dict[str, Any] = MSGPackSerializer.loads(tell(self._dht, self._peer, ROWS, json.dumps(numbers)))
             except Exception as error:
-                problem = repr(error)
-                logger.warning("the coordinator did not send rows: %s", problem)
+                problem, attempt = repr(error), attempt + 1
+                logger.warning("the coordinator did not send rows, and is asked again: %s", problem)
+                time.sleep(min(attempt, 10))
                 continue
-            if "problem" not in told:
-                return told
-            problem = told["problem"]
+            if "problem" in told:
+                raise StageError(f"the coordinator does not send rows: {told['problem']}; join again")
+            return told
         raise StageError(f"the coordinator does not send rows: {problem}; is it running? Join again")

@@ -22,6 +22,8 @@ FOLLOW_SECONDS = 0.05
 class Helper(Member):
     """One helper from its start to its goodbye. It needs the tokenizer, for the model's shape, and no other data."""
 
+    _go_seconds = float("inf")  # it is there for those who come, whenever that is
+
     def __init__(self, place: Place):
         super().__init__(place)
         logger.info("%s (%s): %s, %d threads", self._name, self._digest, place.role, torch.get_num_threads())

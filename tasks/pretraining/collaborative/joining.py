@@ -6,7 +6,6 @@ import json
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from hivemind.p2p import PeerID
 from hivemind.proto.dht_pb2 import PingRequest
 from hivemind.utils import get_dht_time
 
-from tasks import durable
 from tasks.checks import Check
 from tasks.contract import StageError, UserError
 from tasks.pretraining.collaborative import fetching, meeting, network, records
@@ -161,11 +159,6 @@ def refuse(checks: Sequence[Check]) -> None:
     failed = [f"{check.name}: {check.finding}; {check.remedy}" for check in checks if check.state == "fail"]
     if failed:
         raise UserError("; ".join(failed))
-
-
-def tell_checks(folder: Path, name: str, checks: Sequence[Check]) -> None:
-    """Write what was found to ``<name>.checks.json``, for whoever started this member."""
-    durable.write_json(folder / f"{name}.checks.json", [asdict(check) for check in checks])
 
 
 def wait_for_word(dht: hivemind.DHT, manifest: Manifest, coordinator: str, key: RSAPrivateKey) -> SwarmRecord | None:

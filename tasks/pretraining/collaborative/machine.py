@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 
+from tasks import durable
 from tasks.checks import Check
 
 OPEN_FILES = 4096
@@ -45,16 +48,24 @@ def check_machine() -> list[Check]:
     return [*found, check_memory(FREE_BYTES)]
 
 
-def check_memory(needed: float) -> Check:
+def check_memory(needed: float, name: str = "memory") -> Check:
     """Whether so many bytes of memory are free."""
     free = psutil.virtual_memory().available
     told = f"{free / 2**30:.1f} GiB free of {needed / 2**30:.1f} GiB that are needed"
-    return _check("memory", free >= needed, told, "close other programs, or use a larger machine")
+    return _check(name, free >= needed, told, "close other programs, or use a larger machine")
 
 
 def _check(name: str, fine: bool, finding: str, remedy: str) -> Check:
     """A want of room may come to nothing, so it only warns."""
     return Check(name, "ok" if fine else "warn", finding, remedy)
+
+
+def tell_checks(folder: Path, name: str, checks: Sequence[Check]) -> None:
+    """Add what was found to ``<name>.checks.json``, for whoever started this member."""
+    path = folder / f"{name}.checks.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    found = [asdict(check) for check in checks]
+    durable.write_json(path, [*known, *(one for one in found if one not in known)])
 
 
 def dial(addresses: Sequence[str]) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from hivemind.utils.crypto import RSAPrivateKey
 from transformers import AutoTokenizer, PreTrainedModel
 
 from tasks.contract import StageError
-from tasks.pretraining.collaborative import records
+from tasks.pretraining.collaborative import machine, records
 from tasks.pretraining.collaborative.ending import Ending
 from tasks.pretraining.collaborative.manifest import Manifest
 from tasks.pretraining.collaborative.meeting import Meeting
@@ -23,7 +23,7 @@ from tasks.pretraining.collaborative.roles import Role
 from tasks.pretraining.collaborative.state import load_checkpoint
 from tasks.pretraining.collaborative.telling import Teller
 from tasks.pretraining.collaborative.watch import Watch
-from tasks.pretraining.models import build_model
+from tasks.pretraining.models import build_model, count_parameters
 from tasks.pretraining.precision import Hardware
 
 logger = logging.getLogger(__name__)
@@ -78,6 +78,8 @@ class Member:
     _model: PreTrainedModel
     _teller: Teller
 
+    _go_seconds = GO_SECONDS
+
     def __init__(self, place: Place):
         self._place, self._dht, self._name = place, place.dht, place.name
         self._run_id, self._settings = place.manifest.run_id, place.manifest.settings.pretraining
@@ -92,6 +94,9 @@ class Member:
         """The model with its first weights, which all members have alike."""
         asked, shape = self._settings, self._place.manifest.settings.model
         model: PreTrainedModel = build_model(shape, self._reader, asked.objective, asked.seed, hardware.attention)
+        if self._place.joined and hardware.device.type == "cpu":
+            needed = machine.PER_WEIGHT * count_parameters(model)
+            machine.tell_checks(self._place.folder, self._name, [machine.check_memory(needed, "memory for the model")])
         return model.to(hardware.device)
 
     def run(self) -> None:
@@ -155,7 +160,7 @@ class Member:
 
     def _begin_together(self, optimizer: PeerOptimizer) -> None:
         """Wait until the coordinator lets all begin, and then until the others are seen."""
-        step, deadline = optimizer.local_epoch, time.monotonic() + GO_SECONDS
+        step, deadline = optimizer.local_epoch, time.monotonic() + self._go_seconds
         while not self._wait_for_word().go:
             self._check_stop(0.1)
             self._teller.tell_in_time("starting", step, optimizer)

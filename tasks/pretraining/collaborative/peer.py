@@ -104,7 +104,12 @@ class Peer(Member):
         )
 
     def _go_on(self) -> None:
-        """Go on in the shard where this peer, known by its key, left the same run."""
+        """Go on in the shard where this peer, known by its key, left the same run.
+
+        One that its own run starts again goes on from a checkpoint, and from what was taken by then.
+        """
+        if not self._place.joined:
+            return
         path = self._place.folder / f"{self._name}.shards.json"
         with contextlib.suppress(OSError, ValueError):
             saved = json.loads(path.read_text(encoding="utf-8"))

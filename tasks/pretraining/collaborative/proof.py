@@ -23,6 +23,7 @@ from tasks.pretraining.collaborative.gradients import Gradients
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from tasks.pretraining.batches import Batch
     from tasks.pretraining.collaborative.optimizer import PeerOptimizer
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,8 @@ WORTH = 1.03
 """A larger micro-batch has to be so much faster: it needs more memory, and others wait longer for its end."""
 
 MEASURED = 3
-"""Micro-batches that a peer computes for its speed alone, after one that warms up."""
+"""Micro-batches that a peer computes for its speed alone, after one that warms up; others use the machine too, and the
+fastest says what it can do."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,7 @@ def choose_rows(model: PreTrainedModel, gradients: Gradients, seconds: float, mo
         try:
             batch = gradients.trial_batch(rows)
             gradients.compute(model, batch)  # the first one of a shape takes longer
-            started = time.perf_counter()
-            gradients.compute(model, batch)
-            took = time.perf_counter() - started
+            took = min(_seconds(model, gradients, batch) for _ in range(MEASURED))
         except (torch.OutOfMemoryError, MemoryError):
             logger.info("no memory for micro-batches of %d sequences", rows)
             break
@@ -93,6 +93,12 @@ def choose_rows(model: PreTrainedModel, gradients: Gradients, seconds: float, mo
     gradients.discarded = 0  # what was only measured was not left out
     logger.info("micro-batches of %d sequences: %.1f sequences/s", best, fastest)
     return best
+
+
+def _seconds(model: PreTrainedModel, gradients: Gradients, batch: Batch) -> float:
+    started = time.perf_counter()
+    gradients.compute(model, batch)
+    return time.perf_counter() - started
 
 
 def prove(

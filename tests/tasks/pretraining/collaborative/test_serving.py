@@ -254,6 +254,22 @@ def test_an_artifact_that_the_disk_has_no_room_for_is_refused(direct, wanted, mo
         fetching.fetch(None, "coordinator", source, store)
 
 
+def test_a_coordinator_that_is_away_for_a_while_is_waited_for(direct, server, monkeypatch):
+    split, tell, failures = fetching.RemoteSplit(None, "coordinator"), fetching.tell, iter(range(7))
+
+    def away(*arguments):
+        if next(failures, None) is not None:
+            raise ConnectionError("nobody there")
+        return tell(*arguments)
+
+    monkeypatch.setattr(fetching, "tell", away)
+    assert split.rows(np.array([1]))[0].shape == (1, 8)
+    monkeypatch.setattr(fetching, "ROW_SECONDS", 0.2)
+    monkeypatch.setattr(fetching, "tell", lambda *_: 1 / 0)
+    with pytest.raises(StageError, match=r"does not send rows: ZeroDivisionError.*; is it running\? Join again"):
+        split.rows(np.array([2]))
+
+
 def test_a_coordinator_that_says_no_rows_ends_in_one_line(direct, server, monkeypatch):
     split = fetching.RemoteSplit(None, "coordinator")
     with pytest.raises(StageError, match="does not send rows: up to 512 numbers below 40"):
