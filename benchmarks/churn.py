@@ -63,12 +63,12 @@ SETTINGS = (
 )
 TOGETHER = (
     "pretraining.engine=collaborative",
-    "pretraining.batch_size=2048",  # a global step takes a second or two: the model is very small
-    "pretraining.accumulation=32",
+    "pretraining.batch_size=1024",  # a global step takes a part of a second: the model is very small
+    "pretraining.accumulation=16",
     "pretraining.checkpoint_every=4",
     "pretraining.collaborative.peers=0",
     "pretraining.collaborative.listen=[/ip4/127.0.0.1/tcp/0]",
-    "pretraining.collaborative.matchmaking_seconds=0.1",
+    "pretraining.collaborative.matchmaking_seconds=0.05",
     f"pretraining.collaborative.averaging_timeout_seconds={AVERAGING_TIMEOUT:g}",
     "pretraining.collaborative.average_state_every=5",
 )
@@ -165,7 +165,9 @@ class Swarm:
         """Start a peer, as ``sahajflow join`` does."""
         folder = self.place / name
         folder.mkdir(parents=True, exist_ok=True)
-        arguments = (str(folder), name, "--store", str(self.store), *options, "--join", self.address)
+        # a micro-batch that is not measured: what a busy machine measures makes all of the run slow
+        arguments = (str(folder), name, "--micro-batch", "64", "--store", str(self.store), *options)
+        arguments += ("--join", self.address)
         owned = Owned([command("peer", arguments, 1, folder, name)], leader=name, folder=folder)
         self.peers[name] = owned.__enter__()
 
