@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flows.arguments import parser, say
+from flows.argument_types import say
+from flows.arguments import parser
 
 MACHINE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE}
 """What the machine refuses (a full disk, a lacking permission): no traceback helps there."""

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,13 @@ def test_quick_commands_import_nothing_heavy(arguments: list[str], forbidden: tu
     )
     imported = done.stdout.rpartition("IMPORTED")[2].split()
     assert set(imported) & set(forbidden) == set()
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"sahajflow {metadata.version('sahajflow')}\n"
 
 
 def test_plan_of_an_empty_store_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,6 +118,7 @@ def test_wrong_input_is_one_line_and_status_2(
             "abc: should be a whole number from 1 to 1024; see sahajflow run --help",
         ),
         (["plan", "demo", "more\nlines"], "unrecognized arguments: more lines"),
+        (["plan", "demo", "\x1b[2J"], r"unrecognized arguments: \x1b[2J"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_status_2(
