@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from distributed import Client
 
 sys.path.insert(0, str(Path(__file__).parent))
 import spread_runs
@@ -64,6 +65,32 @@ def test_a_cluster_gives_the_same_bytes(alone, dask_address, tmp_path):
     spread = carried_out(evaluation(3), tmp_path, Spread(1, None, dask_address))
     assert files_of(spread) == files_of(alone)
     assert {spread[key].record.resolved["threads"] for key in KEYS} == {1}
+
+
+def _tunes():
+    tuning = sys.modules.get("eval.tuning")
+    return tuning is not None and tuning._alone.locked()
+
+
+def test_an_interrupted_run_leaves_no_worker_of_a_cluster_at_work(dask_address, tmp_path, monkeypatch):
+    def tuning():
+        with Client(dask_address, set_as_default=False) as client:
+            return any(client.run(_tunes, on_error="ignore").values())
+
+    def wait_for(met):
+        deadline = time.monotonic() + 60
+        while not met():
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    def interrupt(cluster, future):
+        wait_for(tuning)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(eval.spread, "result_of", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(evaluation(1, epochs=5000, train=2000), tmp_path, Spread(1, None, dask_address))
+    wait_for(lambda: not tuning())
 
 
 def test_seed_runs_that_crash_are_missing_and_named(tmp_path, monkeypatch):
