@@ -237,6 +237,7 @@ class Coordinator:
         book = ledger(steps_of(self._work / LOGS / "training.jsonl"), self._settings, end, facts)
         durable.write_json(self._work / LOGS / "ledger.json", book)
         durable.write_json(self._folder / "result.json", self._keeper.publish(book))
+        view.reached = last
         view.tell(released=True)
         view.message = "done"
         self._pause(RELEASE_SECONDS)
