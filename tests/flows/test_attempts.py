@@ -125,6 +125,30 @@ def test_what_is_named_like_a_secret(name: str, hidden: bool, monkeypatch: pytes
     assert without_secrets("with planted-0123") == (f"with [{name}]" if hidden else "with planted-0123")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said", "shown"),
+    [
+        ("http_proxy", "http://me:planted-0123@proxy:3128", "no route by http://me:planted-0123@proxy:3128", "[{}]@"),
+        ("HTTPS_PROXY", "me:pw@proxy:3128", "no route by http://me:pw@proxy:3128", "[{}]@"),
+        ("ALL_PROXY", "socks5://me:planted%400123@proxy", "refused: user me, password planted@0123", "password [{}]"),
+        ("PIP_INDEX_URL", "https://me:planted-0123@host/simple", "planted-0123 is wrong", "[{}] is wrong"),
+    ],
+)
+def test_a_password_in_an_address_is_hidden(
+    name: str, value: str, said: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    told = without_secrets(said)
+    assert shown.format(name) in told
+    assert not any(secret in told for secret in ("planted", ":pw"))
+
+
+def test_addresses_without_a_password_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, value in enumerate(("http://proxy:3128", "me@example.com", "http://[::1@x", "git@host:path")):
+        monkeypatch.setenv(f"PLACE_{number}", value)
+        assert without_secrets(f"by {value}") == f"by {value}"
+
+
 def test_a_secret_that_begins_another_leaves_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_TOKEN", "planted")
     monkeypatch.setenv("B_TOKEN", "planted-and-more")
@@ -138,8 +162,9 @@ def test_no_secret_of_the_environment_is_logged(store: Store, monkeypatch: pytes
         logging.getLogger("tasks").warning("asked with hf_planted0123")
         raise StageError("hf_planted0123 was refused")
 
-    with pytest.raises(StageError), logged(store, "corpus", "a" * 64, "corpus"):
+    with pytest.raises(StageError) as raised, logged(store, "corpus", "a" * 64, "corpus"):
         ask()
+    assert str(raised.value) == "[HF_TOKEN] was refused", "this goes to Prefect, and into results"
     text = attempts(store)[0].path.read_text(encoding="utf-8")
     assert "hf_planted" not in text
     assert "asked with [HF_TOKEN]" in text
