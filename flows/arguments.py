@@ -197,6 +197,9 @@ def _add_store_commands(command: _Command) -> None:
         "--notify", choices=("all", "end", "failure", "none"), help="of which runs (default with --webhook: failure)"
     )
     up.add_argument("--dry-run", action="store_true", help="only say what would change on the server")
+    up.add_argument(
+        "--systemd", metavar="DIR", help="only write unit files of server and worker there: ~/.config/systemd/user"
+    )
     command("down", store_commands.down_command, "stop the local Prefect server and worker")
 
 

@@ -28,7 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 errors="backslashreplace"
             )  # a terminal may know fewer characters than recipes and tasks
     options = parser().parse_args(arguments)
-    from tasks.contract import StageError, UserError  # after --help has answered
+    from flows.local_server import NO_TELEMETRY  # after --help has answered
+    from tasks.contract import StageError, UserError
+
+    os.environ.update({name: os.environ.get(name, value) for name, value in NO_TELEMETRY.items()})
 
     # A scheduler's or a system's SIGTERM ends the run as Ctrl-C does: the work folder stays, the children go.
     signal.signal(signal.SIGTERM, _interrupt)

@@ -74,8 +74,26 @@ def test_the_command_says_where_a_killed_attempt_ends_and_which_stages_have_logs
     assert "start pack\n(ends here: the process was killed" in capsys.readouterr().out
     assert main(["logs", "seedrun", "--store", str(store.root)]) == 2
     assert "no attempt at seedrun has a log; there are logs of corpus, pack\n" in capsys.readouterr().err
-    assert main(["logs", "corpus", "--failed", "--store", str(store.root)]) == 2
-    assert capsys.readouterr().err == "sahajflow: no failed attempt at corpus has a log\n"
+    assert main(["logs", "corpus", "--failed", "--store", str(store.root)]) == 0
+    assert capsys.readouterr().out == "no attempt at corpus has failed\n"
+
+
+def test_a_failure_that_was_mended_since_is_said_to_be(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.create()
+    with pytest.raises(StageError), logged(store, "pack", "a" * 64, "pack"):
+        raise StageError("no block is full; lower sequence_length")
+    assert main(["logs", "--failed", "--store", str(store.root)]) == 0
+    assert capsys.readouterr().out.endswith("lower sequence_length\n")
+    with logged(store, "pack", "b" * 64, "pack"):
+        pass
+    with logged(store, "pack", "a" * 64, "pack"):
+        pass
+    newest = attempts(store)[0].path
+    assert main(["logs", "--failed", "--store", str(store.root)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-2].endswith("lower sequence_length")
+    assert told[-1].startswith("(the same was tried again since: the attempt that began 20")
+    assert told[-1].endswith(f" is published, {newest})")
 
 
 def test_two_attempts_at_once_do_not_mix(store: Store) -> None:

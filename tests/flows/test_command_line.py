@@ -49,6 +49,23 @@ def test_quick_commands_import_nothing_heavy(arguments: list[str], forbidden: tu
     assert set(imported) & set(forbidden) == set()
 
 
+def test_every_command_leaves_telemetry_off_unless_it_was_asked_for() -> None:
+    code = (
+        "from flows.command_line import main; main(['recipes'])\n"
+        "import os, huggingface_hub.constants as hub\n"
+        "of = os.environ\n"
+        "print(hub.HF_HUB_DISABLE_TELEMETRY, of['DO_NOT_TRACK'], of['PREFECT_SERVER_ANALYTICS_ENABLED'])"
+    )
+    names = ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "PREFECT_SERVER_ANALYTICS_ENABLED")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    for asked, off in (
+        ({}, "True 1 false"),
+        ({"DO_NOT_TRACK": "0", "HF_HUB_DISABLE_TELEMETRY": "0"}, "False 0 false"),
+    ):
+        told = subprocess.check_output([sys.executable, "-P", "-c", code], env=environment | asked, text=True)
+        assert told.splitlines()[-1] == off
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--version"])
