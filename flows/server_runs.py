@@ -33,7 +33,8 @@ def server_lines() -> list[str]:
         if background.running():
             lines.append(f"worker     pool {folder.name}  process {background.state()['pid']}")
     if url is None or not local_server.answers(url):
-        return [f"server     {f'{url} does not answer' if configured else 'none runs'}", *lines]
+        silent = configured or local_server.server().running()
+        return [f"server     {f'{url} does not answer' if silent else 'none runs'}", *lines]
     local_server.use(url)
     from prefect.client.orchestration import get_client
 
