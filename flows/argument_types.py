@@ -37,6 +37,17 @@ class Version(argparse.Action):
         parser.exit()
 
 
+def bandwidth(text: str) -> float:
+    """A number of Mb/s above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text}: should be a number of Mb/s above 0")
+    return number
+
+
 def count(text: str) -> int:
     """A number of things, 0 among them."""
     return 0 if text == "0" else positive(text)

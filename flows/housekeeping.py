@@ -52,7 +52,7 @@ def status(store_folder: str | None) -> list[str]:
     for work in sorted((store.root / "work").glob("*/*")):
         lock = store.lock(work.parent.name, work.name)
         if locks.holder_of(lock) is None:
-            minutes = (time.time() - last_change(work)) / 60
+            minutes = max(0.0, time.time() - last_change(work)) / 60
             name = f"{work.parent.name}-{work.name}"
             ended = newest.pop(name, None)
             how = f"  {ended.state}{f': {ended.reason}' * bool(ended.reason)}" if ended else ""

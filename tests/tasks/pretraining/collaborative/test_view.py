@@ -13,12 +13,12 @@ from tasks.pretraining.collaborative.view import View
 
 def test_the_end_is_shown_when_no_peer_is_left_to_tell_of_it(tmp_path: Path) -> None:
     view: Any = View.__new__(View)  # without its thread and its DHT
-    view._folder, view._final_step, view._log = tmp_path, 600, SimpleNamespace(loss=None)
+    view._folder, view._final_step, view._log = tmp_path, 600, SimpleNamespace(loss=None, recent=())
     view._manifest = SimpleNamespace(settings=SimpleNamespace(pretraining=SimpleNamespace(batch_size=8)))
     view.message, view.peers, view.alive, view.accumulated, view.rate = "done", {}, frozenset(), 0, 0.0
     # the checkpoint before the end, which is all that is known of steps without the peers
     view.swarm = SwarmRecord.model_construct(final_step=600, step=501)
-    view.reached = 600
+    view.reached, view._alarms = 600, None
     view.write_status()
     shown: list[tuple[float, float, str]] = []
     status.show(tmp_path, "coordinator", lambda done, total, *, note="", **_: shown.append((done, total, note)))
