@@ -188,7 +188,10 @@ class Crashes:
         self._check()
 
     def _check(self) -> None:
-        self.wrong += self.site.check()
+        found = self.site.check()
+        self.wrong += found
+        for line in found:  # at once, for a run that comes to no end
+            self.tell(f"wrong: {line}")
 
     def _equal(self, what: str, found: Any, wanted: Any) -> None:
         if found != wanted:
