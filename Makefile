@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 GAUDI_VENV ?= .venv-gaudi
 
-.PHONY: demo test test-gaudi lint real-text
+.PHONY: demo test test-gaudi lint crashes churn real-text
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/sahajflow run demo
@@ -24,9 +24,17 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
+# The demo made small, to its end through 50 times kill -9: a quarter of an hour on two cores. The tests make 8.
+crashes: $(VENV)/.installed
+	$(VENV)/bin/python -P tests/flows/crash_run.py
+
 # The figures of docs/results.md, over the project's real Bengali data: about an hour on two cores.
 real-text: $(VENV)/.installed
 	$(VENV)/bin/sahajflow run tests/recipes/real-text.yaml
+
+# What a collaboration survives, in its long form: docs/collaboration.md. About 20 minutes on two cores.
+churn: $(VENV)/.installed
+	$(VENV)/bin/python benchmarks/churn.py
 
 $(VENV)/.installed: EXTRAS = dev
 $(VENV)/.installed: CONSTRAINTS = constraints.txt

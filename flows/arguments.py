@@ -190,6 +190,7 @@ def _add_recipe_commands(command: _Command) -> None:
 def _add_store_commands(command: _Command) -> None:
     command("recipes", store_commands.recipes_command, "list the built-in recipes")
     _add_store(command("status", store_commands.status_command, "show what is running and what can be resumed"))
+    _add_store(command("swarm", store_commands.swarm_command, "show the collaborations of this machine, peer by peer"))
     doctor = command("doctor", store_commands.doctor_command, "check this machine, with a remedy for each finding")
     doctor.add_argument("--engine", choices=("gaudi",), help="also what this engine needs, for the recipe bert-gaudi")
     _add_settings(doctor)

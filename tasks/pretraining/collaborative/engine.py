@@ -67,9 +67,11 @@ def pretrain(
     named = ", ".join(members) or "nobody else yet"
     logger.info("a coordinator and %s; %d threads for each that trains", named, threads)
     told_addresses = False
+    alarms: dict[str, str] = {}
     with Owned(commands, leader="coordinator", folder=swarm) as owned:
         while not owned.ended():
             status.show(swarm, "coordinator", progress)
+            alarms = _told(alarms, status.read(swarm, "coordinator").get("alarms", {}))
             if not told_addresses and (swarm / "meeting.json").exists():
                 told_addresses = True
                 addresses = meeting.read(swarm, "meeting", meeting.Meeting).addresses
@@ -80,6 +82,20 @@ def pretrain(
             time.sleep(LOOK_SECONDS)
         ended = owned.exit_status()
     return _result(swarm, folder, ended) | {"threads_per_peer": threads}
+
+
+def _told(before: dict[str, str], alarms: dict[str, str]) -> dict[str, str]:
+    """Say in the log of the run, which Prefect shows, which alarms have begun and which are over; returns the present.
+
+    Args:
+        before: alarms that were told, by kind.
+        alarms: those of the coordinator's status.
+    """
+    for kind in alarms.keys() - before.keys():
+        logger.warning("alarm: %s", alarms[kind])
+    for kind in before.keys() - alarms.keys():
+        logger.warning("over: %s", before[kind])
+    return alarms
 
 
 def local_members(asked: CollaborativeSettings) -> dict[str, Role]:

@@ -57,6 +57,7 @@ class Helper(Member):
         while optimizer.local_epoch < self._final_step:
             self._check_stop(FOLLOW_SECONDS)
             optimizer.follow()
+            self._teller.others = optimizer.others
             optimizer.rounds.clear()  # it put nothing into them
             self._teller.note([], self._settings.batch_size - optimizer.tracker.global_progress.samples_accumulated)
             if optimizer.local_epoch != step:

@@ -85,7 +85,7 @@ class Member:
         self._run_id, self._settings = place.manifest.run_id, place.manifest.settings.pretraining
         self._board = Blackboard(place.dht, self._run_id, place.key)
         self._digest = records.key_digest(self._board.subkey)
-        self._watch = Watch(self._board, place.meeting.coordinator)
+        self._watch = Watch(self._board, place.meeting.coordinator, place.meeting.addresses)
         saved = place.meeting.checkpoint
         self._start = None if saved is None else load_checkpoint(Path(saved))
         self._reader = AutoTokenizer.from_pretrained(place.tokenizer)

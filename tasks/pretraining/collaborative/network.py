@@ -16,12 +16,16 @@ import os
 import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 import hivemind
+from hivemind.dht.node import DHTNode
+from hivemind.p2p import PeerID
+from hivemind.utils.multiaddr import Multiaddr
 
 from tasks.contract import StageError
 
@@ -223,6 +227,39 @@ def start_dht(
         reason = next((line for line in str(error).splitlines() if line), type(error).__name__)
         where = f"joining {', '.join(initial_peers)}" if initial_peers else f"listening at {', '.join(listen)}"
         raise StageError(f"collaborative: {where}: {reason}") from error
+
+
+def dial(dht: hivemind.DHT, addresses: Sequence[str], seconds: float) -> bool:
+    """Connect to members at these addresses again; returns whether one of them answered in time.
+
+    hivemind does so at its start only. A member that was restarted knows nobody, the others have struck it off, and
+    each side goes on in a DHT of its own.
+    """
+    call = partial(_dial, addresses=tuple(addresses), seconds=seconds)
+    try:
+        return bool(dht.run_coroutine(call, return_future=True).result(2 * seconds))
+    except Exception:
+        return False  # the DHT is busy, or has ended; who asked tries again
+
+
+async def _dial(dht: hivemind.DHT, node: DHTNode, addresses: Sequence[str], seconds: float) -> bool:
+    """Runs in the DHT's process."""
+    answers = await asyncio.gather(*(_call(node, Multiaddr(address), seconds) for address in addresses))
+    return any(answers)
+
+
+async def _call(node: DHTNode, address: Multiaddr, seconds: float) -> bool:
+    peer = PeerID.from_base58(address["p2p"])
+    where = address.decapsulate(Multiaddr(f"/p2p/{address['p2p']}"))
+    try:
+        await asyncio.wait_for(node.p2p._client.connect(peer, [where]), seconds)
+        answered = await asyncio.wait_for(node.protocol.call_ping(peer), seconds)
+    except Exception:
+        return False
+    if answered is None:
+        return False
+    node.blacklist.register_success(peer)  # else searches leave it out, for twice as long after every failure
+    return True
 
 
 def outside(addresses: Sequence[str]) -> bool:

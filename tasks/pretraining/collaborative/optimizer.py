@@ -292,12 +292,12 @@ class PeerOptimizer(hivemind.Optimizer):
         """Whether another peer has already taken the step that this one found no group for."""
         return any(entry.epoch > self.local_epoch for entry in progress_of(self.dht, self.run_id))
 
-    def average_weights(self) -> int:
-        """Average the weights once more with all peers that are there; returns the size of the group."""
+    def average_weights(self) -> list[str]:
+        """Average the weights once more with all peers that are there; returns the group's libp2p identities."""
         with self._whole_steps, self.tracker.pause_updates():
             control = self._look_for_group(self.state_averager, self.local_epoch, "last")
             facts = self.state_averager.average_now(control, self.averaging_timeout)
-        return len(facts["group"])
+        return sorted(facts["group"])
 
     def load_state_from_peers(self, **kwargs: Any) -> bool:
         """Take over the newest state of the swarm, if a peer sends one that fits; returns whether one did."""

@@ -32,6 +32,7 @@ from tasks.pretraining.collaborative.records import SwarmRecord
 from tasks.pretraining.collaborative.roles import ROLES, TRAINING, Role
 from tasks.pretraining.collaborative.sharding import Position, Sharding, Taken
 from tasks.pretraining.collaborative.telling import Teller
+from tasks.pretraining.collaborative.watch import ALONE_SECONDS
 from tasks.pretraining.precision import choose_member_hardware
 
 logger = logging.getLogger("tasks.pretraining.collaborative.peer")
@@ -41,9 +42,6 @@ MICRO_SECONDS = 1.0
 
 MICRO_SHARE = 8
 """And at most one of so many parts of a global step, in time and in sequences."""
-
-ALONE_SECONDS = 1800.0
-"""A peer trains on so long without a word of the coordinator: nobody keeps or takes what it does."""
 
 UNUSABLE = 50
 """Batches in a row without a finite gradient after which a peer gives up. In fp16 each one halves the scale, so from
@@ -167,6 +165,7 @@ class Peer(Member):
                 )
             if computed.finite:
                 sums.add(computed, seconds)
+                self._teller.computed += computed.rows
                 self._teller.rate += 0.1 * (computed.rows / seconds - self._teller.rate)
                 optimizer.step(batch_size=computed.rows)
             optimizer.zero_grad()
@@ -175,6 +174,7 @@ class Peer(Member):
                 self._settings.batch_size - optimizer.tracker.global_progress.samples_accumulated,
             )
             optimizer.rounds.clear()
+            self._teller.others = optimizer.others
             if optimizer.local_epoch != step:
                 sums, step, failures = Sums(), optimizer.local_epoch, 0
                 self._teller.tell("training", step)

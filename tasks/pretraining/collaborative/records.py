@@ -39,8 +39,9 @@ Outcome = Literal["averaged", "alone", "no group", "failed"]
 """How a peer got its gradient of a global step: averaged in a group; with no other peer known; without finding a group
 in time; or the averaging itself broke off. In the last two it went on with its own gradient."""
 
-STEPS_TOLD = 16
-"""Global steps that a peer's record holds: the coordinator reads several times a second and misses none."""
+STEPS_TOLD = 150
+"""Most global steps that a peer's record holds. It holds those that the coordinator has not logged: a handful, unless
+there is no coordinator for a while. So many fit into a record, and are 25 minutes of steps of 10 s."""
 
 SKETCHES_TOLD = 4
 """Global steps whose weights a peer's record summarises."""
@@ -108,6 +109,10 @@ class PeerRecord(_Record):
     """Global steps of its weights."""
     rate: float = Field(ge=0, le=LARGEST)
     """Sequences a second."""
+    computed: int = Field(0, ge=0, le=LARGEST)
+    """Sequences whose gradients this process has computed, whatever became of them."""
+    others: int = Field(0, ge=0, le=LARGEST)
+    """Other peers that it knows to be alive."""
     bandwidth: float = Field(0.0, ge=0, le=LARGEST)
     """In Mb/s, by which the averaging is shared out; 0 if it is not known."""
     sketches: tuple[Sketched, ...] = Field((), max_length=SKETCHES_TOLD)
@@ -116,6 +121,8 @@ class PeerRecord(_Record):
     """Sequences whose gradients were not finite and were left out."""
     taken: Taken
     steps: tuple[StepEntry, ...] = Field((), max_length=STEPS_TOLD)
+    weights: str = Field("", max_length=100)
+    """At the end, which weights these are: peers that averaged them with each other tell the same."""
     proof: tuple[float, float] | None = None
     """Loss on one batch before and after a few steps alone, in nats a token; only of a peer that began the swarm."""
 
@@ -133,6 +140,10 @@ class SwarmRecord(_Record):
     """Whether the final weights have been taken, so that peers may leave."""
     taken: Taken
     """What all peers have taken of the present pass, those that have left included."""
+    logged: int = Field(0, ge=0, le=LARGEST)
+    """The last step that has its line in the log: nobody needs to tell of it any more."""
+    told: float = Field(0.0, ge=0, le=LARGEST)
+    """When this was told, in seconds since 1970."""
     peer_id: str | None = Field(None, max_length=100)
     """libp2p's identity of the coordinator, which sends data to those who join, and dials them back."""
 

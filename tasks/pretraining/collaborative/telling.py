@@ -43,19 +43,28 @@ class Teller:
         self._settings = place.manifest.settings.pretraining
         self.rate = 0.0
         """Sequences a second."""
+        self.computed = 0
+        """Sequences whose gradients were computed."""
+        self.others = 0
+        """Other peers that are alive."""
         self.proof: tuple[float, float] | None = None
         """Losses before and after the steps alone, of a peer that began the swarm."""
+        self.weights = ""
+        """Which weights this peer has at the end."""
         self.sketches: Mapping[int, str] = {}
         """Of the member's weights by global step."""
         self.bandwidth: Callable[[], float | None] = lambda: None
         """In Mb/s, if it is known."""
         self._entries: list[StepEntry] = []
+        self._last: StepEntry | None = None
         self._given, self._missing = 0, 0
         self._told = 0.0
 
     def note(self, entries: Sequence[StepEntry], missing: int) -> None:
         """Take note of global steps that have passed, and of the sequences that the present one still needs."""
         self._entries = [*self._entries, *entries][-STEPS_TOLD:]
+        if entries:
+            self._last = entries[-1]
         self._given += sum(entry.samples for entry in entries)
         self._missing = missing
 
@@ -68,16 +77,17 @@ class Teller:
             if waiting is not None:
                 waiting.tracker.announce()
 
-    def tell(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> None:
-        """Tell the figures now."""
-        self._told = time.monotonic()
-        record = PeerRecord(
+    def record(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> PeerRecord:
+        """What this member would tell now."""
+        return PeerRecord(
             name=self._place.name,
             role=self._place.role,
             peer_id=self._board.dht.peer_id.to_base58(),
             state=state,
             step=step,
             rate=round(self.rate, 3),
+            computed=self.computed,
+            others=self.others,
             bandwidth=round(self.bandwidth() or 0.0, 3),
             sketches=tuple(
                 Sketched(step=step, sketch=sketch) for step, sketch in sorted(self.sketches.items())[-SKETCHES_TOLD:]
@@ -85,14 +95,22 @@ class Teller:
             discarded=0 if self._gradients is None else self._gradients.discarded,
             taken=Taken() if self._gradients is None else self._gradients.sharding.taken,
             steps=tuple(self._entries),
+            weights=self.weights,
             proof=self.proof,
         )
+
+    def tell(self, state: Literal["starting", "training", "final", "leaving"], step: int) -> None:
+        """Tell the figures now."""
+        self._told = time.monotonic()
+        swarm = self._watch.swarm
+        logged = 0 if swarm is None else swarm.logged
+        self._entries = [entry for entry in self._entries if entry.step > logged]
+        record = self.record(state, step)
         self._board.tell_contribution(record, self._settings.collaborative.statistics_expiration_seconds)
         peers = {**self._watch.peers, key_digest(self._board.subkey): record}.values()
         here = {record.peer_id, *self._watch.alive}
         shown = [peer for peer in peers if peer.state != "leaving" and peer.peer_id in here]
-        last = self._entries[-1] if self._entries else None
-        swarm = self._watch.swarm
+        last = self._last
         status.write(
             self._place.folder,
             self._place.name,

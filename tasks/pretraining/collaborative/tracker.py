@@ -30,6 +30,11 @@ REPLICAS = 5
 """Members that keep a copy of a record: hivemind's default."""
 
 
+ANNOUNCE_SECONDS = 2.0
+"""A peer makes itself known after a step once in so long. hivemind's tracker tells of a peer when it finds samples of
+it, and where a step is one micro-batch they are gone whenever it looks: nobody would ever know that peer."""
+
+
 class _Nearby:
     """A DHT in which progress is read from this member's own copy, as long as the swarm is so small that it has one.
 
@@ -60,6 +65,8 @@ class PeerTracker(ProgressTracker):
     def __init__(self, dht: hivemind.DHT, **options: Any):
         super().__init__(_Nearby(dht), **options)
 
+    _announced = 0.0
+    """When this peer was last made known without samples."""
     _begun = 0.0
     """When this peer began the present step."""
     _computing: tuple[tuple[float, float], ...] | list[tuple[float, float]] = ()
@@ -124,4 +131,8 @@ class PeerTracker(ProgressTracker):
         """Begin to count for the next step."""
         self._begun = get_dht_time()
         self._computing = [(self._begun, rate) for _, rate in self._computing]
-        return int(super().update_epoch(new_epoch))
+        epoch = int(super().update_epoch(new_epoch))
+        if self._begun - self._announced > ANNOUNCE_SECONDS:
+            self._announced = self._begun
+            self.announce()
+        return epoch

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
+from tasks.pretraining.collaborative import network
 from tasks.pretraining.collaborative.records import (
     Blackboard,
     PeerRecord,
@@ -22,8 +24,13 @@ LOOK_SECONDS = 1.0
 """How often the records are read."""
 
 
-SILENT_SECONDS = 60.0
-"""After so long without the coordinator's word it counts as gone."""
+ALONE_SECONDS = 1800.0
+"""A peer goes on so long without a word of the coordinator, and at the end keeps its weights for so long: the
+coordinator may come back. Then it leaves, since nobody keeps or takes what it does."""
+
+DIAL_SECONDS = 5.0
+"""After so long without the coordinator's word, and then as often, the addresses by which this peer came are called
+again: behind one of them may be a coordinator that was restarted and knows nobody."""
 
 
 class Watch(threading.Thread):
@@ -32,12 +39,13 @@ class Watch(threading.Thread):
     Args:
         board: where records are.
         coordinator: key digest of the coordinator.
+        addresses: by which this peer came to the swarm.
     """
 
-    def __init__(self, board: Blackboard, coordinator: str):
+    def __init__(self, board: Blackboard, coordinator: str, addresses: Sequence[str]):
         super().__init__(name="watch", daemon=True)
-        self._board, self._coordinator = board, coordinator
-        self._heard = time.monotonic()
+        self._board, self._coordinator, self._addresses = board, coordinator, addresses
+        self._heard = self._dialled = time.monotonic()
         self.swarm: SwarmRecord | None = None
         """The coordinator's newest record; None as long as none was read."""
         self.peers: dict[str, PeerRecord] = {}
@@ -55,10 +63,23 @@ class Watch(threading.Thread):
                 self.alive = frozenset(base58(entry.peer_id) for entry in progress)
                 swarm = self._board.swarm(self._coordinator)
                 if swarm is not None:
-                    self.swarm, self._heard = swarm, time.monotonic()
+                    self._hear(swarm)
+                self._dial()
             except Exception:
                 logger.exception("the records could not be read")
             time.sleep(LOOK_SECONDS)
+
+    def _hear(self, swarm: SwarmRecord) -> None:
+        """The coordinator's word counts once: a copy of it may still be about when the coordinator is gone."""
+        if self.swarm is None or swarm.told != self.swarm.told:
+            self.swarm, self._heard = swarm, time.monotonic()
+
+    def _dial(self) -> None:
+        now = time.monotonic()
+        if min(self.silence, now - self._dialled) > DIAL_SECONDS:
+            self._dialled = now
+            if network.dial(self._board.dht, self._addresses, DIAL_SECONDS):
+                logger.info("called the addresses of the swarm again, and was answered")
 
     @property
     def silence(self) -> float:

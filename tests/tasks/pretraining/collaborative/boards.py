@@ -37,11 +37,14 @@ PEER: dict[str, Any] = {
     "state": "training",
     "step": 3,
     "rate": 12.5,
+    "computed": 64,
+    "others": 1,
     "bandwidth": 20.0,
     "sketches": [{"step": 3, "sketch": "AAAA"}],
     "discarded": 0,
     "taken": {"passed": 1, "shards": "ff"},
     "steps": [STEP],
+    "weights": "",
     "proof": [3.5, 2.5],
 }
 

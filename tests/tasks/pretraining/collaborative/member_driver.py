@@ -157,7 +157,7 @@ class Member:
         return vars(self.optimizer.own_state())
 
     def average(self) -> int:
-        return self.optimizer.average_weights()
+        return len(self.optimizer.average_weights())
 
     def run(self, code: str) -> Any:
         """Statements with ``self`` and this module's names; ``answer`` is what they give."""

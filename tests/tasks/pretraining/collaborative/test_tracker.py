@@ -10,7 +10,13 @@ import pytest
 from hivemind.optim.progress_tracker import ProgressTracker
 from hivemind.utils import ValueWithExpiration, get_dht_time
 
-from tasks.pretraining.collaborative.tracker import HOLD_SECONDS, REPLICAS, SEARCH_SECONDS, PeerTracker
+from tasks.pretraining.collaborative.tracker import (
+    ANNOUNCE_SECONDS,
+    HOLD_SECONDS,
+    REPLICAS,
+    SEARCH_SECONDS,
+    PeerTracker,
+)
 
 
 class SilentDHT:
@@ -21,12 +27,16 @@ class SilentDHT:
 
     def __init__(self) -> None:
         self.searches: list[bool] = []
+        self.stored: list[dict[str, Any]] = []
 
     def add_validators(self, validators) -> None:
         pass
 
     def get(self, key, latest) -> None:
         self.searches.append(latest)
+
+    def store(self, key, subkey, value, expiration_time, return_future) -> None:
+        self.stored.append(value)
 
 
 @pytest.fixture
@@ -114,3 +124,16 @@ def test_a_small_swarm_is_searched_once_a_second_and_a_large_one_always(tracker)
     hear(tracker, *({"time": get_dht_time()} for _ in range(REPLICAS)))
     tracker.dht.get("run_progress", latest=True)
     assert dht.searches == [False, True, False, True]
+
+
+def test_a_peer_whose_steps_are_over_at_once_is_known_all_the_same(tracker):
+    """hivemind's tracker would tell of it only if it found samples, and these are used up before it looks."""
+    stored = tracker.dht._dht.stored
+    with tracker.pause_updates():
+        for step in range(1, 4):
+            tracker.update_epoch(step)
+    assert [value["epoch"] for value in stored] == [1]  # and not at each of a hundred steps a second
+    tracker._announced -= ANNOUNCE_SECONDS + 1
+    with tracker.pause_updates():
+        tracker.update_epoch(4)
+    assert [value["epoch"] for value in stored] == [1, 4]
