@@ -131,7 +131,7 @@ def join_command(arguments: argparse.Namespace) -> int:
     console = Console()
     show_logs(console)
     with Terminal(console, 0).progress("training together") as progress:
-        line = join(arguments.addresses, arguments.name, store.root, arguments.workers, progress)
+        line = join(arguments.addresses, arguments.name, store.root, arguments.workers, progress, arguments.pass_file)
     print(line)
     return 0
 

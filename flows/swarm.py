@@ -71,7 +71,14 @@ def checked_name(name: str | None) -> str:
     return name
 
 
-def join(addresses: Sequence[str], name: str | None, store: Path, workers: int | None, progress: Progress) -> str:
+def join(
+    addresses: Sequence[str],
+    name: str | None,
+    store: Path,
+    workers: int | None,
+    progress: Progress,
+    pass_file: str | None = None,
+) -> str:
     """Take part in the collaboration at these addresses until its end.
 
     Args:
@@ -80,6 +87,7 @@ def join(addresses: Sequence[str], name: str | None, store: Path, workers: int |
         store: where the packed corpus and the tokenizer are.
         workers: threads.
         progress: told of step, loss, peers.
+        pass_file: from the organiser, where the collaboration asks for one.
 
     Returns:
         One line on how it ended.
@@ -104,6 +112,11 @@ def join(addresses: Sequence[str], name: str | None, store: Path, workers: int |
     folder.mkdir(parents=True, exist_ok=True)
     threads = int(os.environ["OMP_NUM_THREADS"])
     arguments = (str(folder), name, "--store", str(store), "--join", *addresses)
+    if pass_file is not None:
+        from tasks.pretraining.collaborative.passes import read_pass
+
+        read_pass(Path(pass_file))  # what is wrong with it is said before anything is started
+        arguments = (*arguments, "--pass", str(Path(pass_file).resolve()))
     for left in (f"{name}.status.json", f"{name}.error"):
         (folder / left).unlink(missing_ok=True)
     with Owned([command("peer", arguments, threads, folder, name)], leader=name, folder=folder) as owned:

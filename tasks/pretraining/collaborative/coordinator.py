@@ -19,9 +19,11 @@ from tasks.pretraining.collaborative import meeting, network, preflight, records
 from tasks.pretraining.collaborative.donor import Donor
 from tasks.pretraining.collaborative.keeper import Keeper
 from tasks.pretraining.collaborative.log import ledger, steps_of
+from tasks.pretraining.collaborative.passes import Doorkeeper, Register
 from tasks.pretraining.collaborative.process import Stop, run_member
 from tasks.pretraining.collaborative.records import Blackboard, SwarmRecord
 from tasks.pretraining.collaborative.view import View, advice
+from tasks.store import home
 from tasks.supervision import processes
 
 logger = logging.getLogger("tasks.pretraining.collaborative.coordinator")
@@ -74,6 +76,10 @@ class Coordinator:
             record_validators=records.validators(self._run_id, key),
         )
         board = Blackboard(self._dht, self._run_id, key)
+        if self._asked.access == "passes":
+            for number in range(self._asked.peers):  # local peers need no pass, but a key before they come
+                records.load_key(folder / "keys" / f"peer-{number}.rsa")
+            Doorkeeper(board, self._dht.gate, Register(home() / "passes"), folder / "keys")
         addresses = tuple(str(address) for address in self._dht.get_visible_maddrs(latest=True))
         logger.info("run %s, after step %d, at %s", self._run_id, self._keeper.step, " ".join(addresses))
         self._donor = Donor(self._dht, self._run_id, self._keeper.new_model(), self._settings)

@@ -28,7 +28,9 @@ EXACT = ("hivemind", "scipy")
 """Libraries that have to be the same on all peers: the protocol, and the solver that shares out an averaging."""
 
 
-def find(addresses: Sequence[str], key: RSAPrivateKey) -> tuple[hivemind.DHT, meeting.Meeting, Manifest]:
+def find(
+    addresses: Sequence[str], key: RSAPrivateKey, identity: Path
+) -> tuple[hivemind.DHT, meeting.Meeting, Manifest]:
     """Join the DHT at these addresses and read what is trained there.
 
     Raises:
@@ -36,13 +38,13 @@ def find(addresses: Sequence[str], key: RSAPrivateKey) -> tuple[hivemind.DHT, me
         StageError: nobody answers.
     """
     listen = network.listen_like(addresses)
-    dht = network.start_dht(listen, addresses, record_validators=[RSASignatureValidator(key)])
+    dht = network.start_dht(listen, addresses, identity, record_validators=[RSASignatureValidator(key)])
     deadline = time.monotonic() + FIND_SECONDS
     while not (found := records.manifests(dht)):
         if time.monotonic() > deadline:
             raise UserError(
                 f"{' '.join(addresses)}: no training was found there within {FIND_SECONDS:.0f} s; is this the line "
-                "that `sahajflow coordinate` printed, and is it still running?"
+                "that `sahajflow coordinate` printed, is it still running, and does it ask for a pass (--pass)?"
             )
         time.sleep(1.0)
     if len(found) > 1:

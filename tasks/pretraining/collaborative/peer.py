@@ -21,7 +21,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from tasks.contract import StageError
 from tasks.pretraining.batches import Collator, PackedSplit
-from tasks.pretraining.collaborative import joining, meeting, network, proof, records
+from tasks.pretraining.collaborative import identities, joining, meeting, network, passes, proof, records
 from tasks.pretraining.collaborative.ending import Ending
 from tasks.pretraining.collaborative.gradients import Gradients, Sums
 from tasks.pretraining.collaborative.manifest import Manifest
@@ -85,7 +85,10 @@ class Peer:
         self._name, self._key, self._dht, self._stop = name, key, dht, stop
         self._run_id, self._settings = manifest.run_id, manifest.settings.pretraining
         self._board = Blackboard(dht, self._run_id, key)
-        self._watch = Watch(self._board, place.coordinator)
+        asks_for_passes = self._settings.collaborative.access == "passes"
+        if asks_for_passes:
+            dht.gate.ask_for_passes(place.coordinator, [address.rpartition("/")[2] for address in place.addresses])
+        self._watch = Watch(self._board, place.coordinator, asks_for_passes)
         hardware = choose_member_hardware(self._settings)
         digest = records.key_digest(self._board.subkey)
         threads = torch.get_num_threads()
@@ -256,20 +259,27 @@ def main() -> NoReturn:
     parser.add_argument("--data", type=Path, nargs=2, metavar=("TOKENIZER", "PACK"))
     parser.add_argument("--join", nargs="+", metavar="MULTIADDR")
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--pass", type=Path, dest="pass_file", metavar="FILE")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def work(stop: Stop) -> None:
-        key = records.load_key(arguments.folder / "keys" / f"{arguments.name}.rsa")
+        keys = arguments.folder / "keys"
+        if arguments.pass_file:
+            key = passes.read_pass(arguments.pass_file).key
+        else:
+            key = records.load_key(keys / f"{arguments.name}.rsa")
+        # one key for records and for libp2p, so that who has a pass for one has it for both
+        identity = identities.write_identity(key, keys / f"{arguments.name}.identity")
         if arguments.join:
-            dht, place, manifest = joining.find(arguments.join, key)
+            dht, place, manifest = joining.find(arguments.join, key, identity)
             tokenizer, pack = (joining.locate(one, arguments.store) for one in (manifest.tokenizer, manifest.pack))
         else:
             place = meeting.read(arguments.folder, "meeting", Meeting, meeting.MEETING_SECONDS)
             manifest = meeting.read_manifest(arguments.folder)
             tokenizer, pack = arguments.data
             validators = records.validators(manifest.run_id, key)
-            dht = network.start_dht(place.listen, place.addresses, record_validators=validators)
+            dht = network.start_dht(place.listen, place.addresses, identity, record_validators=validators)
         Peer(dht, place, manifest, arguments.name, key, tokenizer, pack, arguments.folder, stop).run()
 
     run_member(arguments.folder, arguments.name, work)

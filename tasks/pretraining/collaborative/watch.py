@@ -25,10 +25,12 @@ class Watch(threading.Thread):
     Args:
         board: where records are.
         coordinator: key digest of the coordinator.
+        asks_for_passes: whether the coordinator says who may take part.
     """
 
-    def __init__(self, board: Blackboard, coordinator: str):
+    def __init__(self, board: Blackboard, coordinator: str, asks_for_passes: bool = False):
         super().__init__(name="watch", daemon=True)
+        self._asks_for_passes = asks_for_passes
         self._board, self._coordinator = board, coordinator
         self._heard = time.monotonic()
         self.swarm: SwarmRecord | None = None
@@ -43,6 +45,8 @@ class Watch(threading.Thread):
             try:
                 self.peers = self._board.contributions()  # first: who knows the word knows what is taken
                 swarm = self._board.swarm(self._coordinator)
+                if self._asks_for_passes and (passes := self._board.passes(self._coordinator)) is not None:
+                    self._board.dht.gate.admit(passes)
                 if swarm is not None:
                     self.swarm, self._heard = swarm, time.monotonic()
             except Exception:
