@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 GAUDI_VENV ?= .venv-gaudi
 
-.PHONY: demo test test-gaudi lint real-text
+.PHONY: demo test test-gaudi lint real-text churn
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/sahajflow run demo
@@ -27,6 +27,10 @@ lint: $(VENV)/.installed
 # The figures of docs/results.md, over the project's real Bengali data: about an hour on two cores.
 real-text: $(VENV)/.installed
 	$(VENV)/bin/sahajflow run tests/recipes/real-text.yaml
+
+# What a collaboration survives, in its long form: docs/collaboration.md. About 20 minutes on two cores.
+churn: $(VENV)/.installed
+	$(VENV)/bin/python benchmarks/churn.py
 
 $(VENV)/.installed: EXTRAS = dev
 $(VENV)/.installed: CONSTRAINTS = constraints.txt

@@ -217,7 +217,9 @@ def peer(arguments: argparse.Namespace) -> None:
             control = averager.begin(len(RATES), f"{number:08b}", PATIENCE, TIMEOUT)
             averager.step(control=control, wait=False)
             facts = result_of(control, PATIENCE, TIMEOUT)
-            seen[kind].append({"reducing": facts["reducing"], "share": facts["share"], "group": len(facts["group"])})
+            seen[kind].append(
+                {"reducing": facts["reducing"], "share": facts["aggregated"], "group": len(facts["group"])}
+            )
     building = arguments.folder / f"{arguments.peer}.building"
     building.write_text(json.dumps(seen))
     os.replace(building, arguments.folder / f"{arguments.peer}.json")

@@ -10,6 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
+from eval.peers_chart import contribution_chart
 from eval.report_schema import Caution, CollaborationFacts
 from eval.report_tables import Table, duration, make_table
 from eval.report_wording import per_cent
@@ -39,6 +42,8 @@ class PeersView:
     summary: str
     ending: str
     """That the deadline ended it; empty if the target was reached."""
+    chart: Markup
+    """What each peer gave; empty for one alone."""
     table: Table
     pace: str
     """What a step took, in samples and seconds."""
@@ -51,6 +56,9 @@ def peers_view(facts: CollaborationFacts) -> PeersView:
     return PeersView(
         summary=f"{_together(facts)} {_agreement(facts)}",
         ending=_ending(facts),
+        chart=contribution_chart(
+            _names(facts), [peer.samples for peer in facts.peers], [peer.lost for peer in facts.peers]
+        ),
         table=_table(facts),
         pace=_pace(facts),
         words="Computing is work on texts, matching is looking for a group to average with, reducing is averaging. "
@@ -180,7 +188,17 @@ def _pace(facts: CollaborationFacts) -> str:
     return (
         f"On average a global step used {used:,.1f} samples, {batch}, and took {_brief(times.seconds)}: a peer spent "
         f"{_brief(times.computing)} computing, {_brief(times.matching)} matching and {_brief(times.reducing)} "
-        f"reducing. Communication took {_rounded(_communication(facts))} of the step."
+        f"reducing. Communication took {_rounded(_communication(facts))} of the step.{_lost(facts)}"
+    )
+
+
+def _lost(facts: CollaborationFacts) -> str:
+    if not facts.lost:
+        return ""
+    share = facts.lost / (facts.samples + facts.lost)
+    return (
+        f" Of all samples that the peers computed, {_rounded(share)} went into no global step, because a peer left or "
+        "was late for it."
     )
 
 

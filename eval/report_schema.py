@@ -155,6 +155,8 @@ class PeerFacts(_Facts):
     samples: int
     share: float
     """Of the samples of all peers."""
+    lost: int = 0
+    """Samples whose gradients it computed and that went into no global step."""
     steps: int
     """Global steps that it took part in."""
     computing: float
@@ -191,6 +193,8 @@ class CollaborationFacts(_Facts):
     target_batch: int = Field(gt=0)
     samples: int
     """Really used, in all steps together."""
+    lost: int = 0
+    """Computed, and used in no step: of peers that left or came too late for a step."""
     peers: tuple[PeerFacts, ...]
     groups: dict[int, int]
     """Number of global steps by the size of their largest averaged group."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from flows import commands, export_command, pass_command, store_commands
+from tasks.pretraining.collaborative.roles import ROLES
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
@@ -127,6 +128,13 @@ def _add_recipe_commands(command: _Command) -> None:
         "--peers", type=_count, default=0, metavar="N", help="peers to start on this machine (default: 0)"
     )
     coordinate.add_argument(
+        "--keepers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="keepers to start on this machine, which have the newest state when all who train have left (default: 1)",
+    )
+    coordinate.add_argument(
         "--listen",
         action="append",
         default=[],
@@ -145,10 +153,36 @@ def _add_recipe_commands(command: _Command) -> None:
         "join",
         commands.join_command,
         "take part in a collaboration",
-        "Take part in a collaboration until it ends or Ctrl-C. The packed corpus and the tokenizer have to be in the "
-        "store; if they are not, a line says which folders to copy.",
+        "Take part in a collaboration until it ends or Ctrl-C. What is trained, the tokenizer and the packed corpus "
+        "come from the coordinator; this machine is checked first, with a remedy for each finding.",
     )
-    join.add_argument("addresses", nargs="+", metavar="MULTIADDR", help="the line that `coordinate` prints")
+    join.add_argument(
+        "addresses",
+        nargs="+",
+        metavar="MULTIADDR",
+        help="the line that `coordinate` prints; several are tried in turn",
+    )
+    join.add_argument(
+        "--role",
+        choices=ROLES,
+        help="client: computes, but nobody can connect to it; auxiliary: only averages for others; keeper: has the "
+        "newest state for those who come later (default: peer, or client where nobody can connect to this machine)",
+    )
+    join.add_argument(
+        "--stream", action="store_true", help="read the corpus row by row from the coordinator; needs no disk for it"
+    )
+    join.add_argument(
+        "--bandwidth",
+        type=_bandwidth,
+        metavar="MBPS",
+        help="in Mb/s, for sharing out the averaging (default: measured)",
+    )
+    join.add_argument(
+        "--micro-batch",
+        type=_positive,
+        metavar="N",
+        help="sequences computed at a time (default: the fastest, measured)",
+    )
     join.add_argument("--name", help="how this peer is called in the ledger (default: the host's name)")
     join.add_argument("--workers", type=_positive, metavar="N", help="threads (default: the cores)")
     join.add_argument("--pass", dest="pass_file", metavar="FILE", help="from the organiser, if the collaboration asks")
@@ -181,6 +215,7 @@ def _add_passes(passes: argparse.ArgumentParser) -> None:
 def _add_store_commands(command: _Command) -> None:
     command("recipes", store_commands.recipes_command, "list the built-in recipes")
     _add_store(command("status", store_commands.status_command, "show what is running and what can be resumed"))
+    _add_store(command("swarm", store_commands.swarm_command, "show the collaborations of this machine, peer by peer"))
     doctor = command("doctor", store_commands.doctor_command, "check this machine, with a remedy for each finding")
     doctor.add_argument("--engine", choices=("gaudi",), help="also what this engine needs, for the recipe bert-gaudi")
     _add_settings(doctor)
@@ -288,6 +323,16 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def _add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="DIR", help="where results live (default: store in $SAHAJFLOW_HOME)")
+
+
+def _bandwidth(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text}: should be a number of Mb/s above 0")
+    return number
 
 
 def _count(text: str) -> int:

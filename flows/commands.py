@@ -115,7 +115,9 @@ def coordinate_command(arguments: argparse.Namespace) -> int:
     """Start a collaboration that others join: the recipe's chain up to pretrain, with peers from elsewhere."""
     from flows.swarm import coordinating
 
-    options = coordinating(_options(arguments), arguments.peers, arguments.listen, arguments.announce)
+    options = coordinating(
+        _options(arguments), arguments.peers, arguments.keepers, arguments.listen, arguments.announce
+    )
     return _run(options)
 
 
@@ -124,14 +126,23 @@ def join_command(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from flows.housekeeping import usable_store
-    from flows.swarm import join
+    from flows.swarm import Joining, join
     from flows.terminal import Terminal, show_logs
 
     store = usable_store(arguments.store)
+    asked = Joining(
+        arguments.addresses,
+        arguments.name,
+        arguments.role,
+        arguments.stream,
+        arguments.bandwidth,
+        arguments.micro_batch,
+        arguments.pass_file,
+    )
     console = Console()
     show_logs(console)
     with Terminal(console, 0).progress("training together") as progress:
-        line = join(arguments.addresses, arguments.name, store.root, arguments.workers, progress, arguments.pass_file)
+        line = join(asked, store.root, arguments.workers, progress)
     print(line)
     return 0
 

@@ -34,6 +34,16 @@ def status_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def swarm_command(arguments: argparse.Namespace) -> int:
+    """Show how the collaborations of this machine get on."""
+    from flows.housekeeping import usable_store
+    from flows.swarm_view import swarms
+    from tasks.store import home
+
+    print("\n".join(swarms(usable_store(arguments.store).root, home())))
+    return 0
+
+
 def logs_command(arguments: argparse.Namespace) -> int:
     """Print the log of the newest attempt at a stage, or list all attempts."""
     from flows.attempts import attempts

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,23 @@ if TYPE_CHECKING:
 
 ORDER, MASKING = 0, 1
 """Keep the random streams of one seed apart."""
+
+
+class Split(Protocol):
+    """Sequences that can be read by their numbers."""
+
+    sequence_length: int
+    has_pairs: bool
+    has_padding: bool
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+
+    def expect(self, indices: NDArray[np.int64]) -> None:
+        """These rows come next."""
+
+    def rows(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """As :meth:`PackedSplit.rows`."""
 
 
 class PackedSplit:
@@ -69,6 +86,9 @@ class PackedSplit:
     def chunks(self) -> Iterator[NDArray[Any]]:
         """The token ids [rows, sequence_length] in the order of the file, without a copy."""
         yield from self._ids
+
+    def expect(self, indices: NDArray[np.int64]) -> None:
+        """These rows come next: nothing to do, the system reads files ahead."""
 
     def rows(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """The sequences with these numbers.
@@ -179,7 +199,7 @@ class Collator:
         self._ordinary = np.flatnonzero(~self.is_special)
         self._words = Words(tokenizer) if masking.whole_words else None
 
-    def __call__(self, split: PackedSplit, indices: NDArray[np.int64], generator: np.random.Generator) -> Batch:
+    def __call__(self, split: Split, indices: NDArray[np.int64], generator: np.random.Generator) -> Batch:
         """The batch of these sequences; ``generator`` decides swaps and masking."""
         ids, boundary, length = split.rows(indices)
         order = None

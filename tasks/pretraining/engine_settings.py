@@ -29,6 +29,15 @@ class CollaborativeSettings(Settings):
     peers: Annotated[int, EXECUTION] = Field(
         2, ge=0, le=1000, description="peers that a run starts on this machine; 0: all of them join from elsewhere"
     )
+    clients: Annotated[int, EXECUTION] = Field(
+        0, ge=0, le=1000, description="the same, as clients: they compute and average nothing, as behind a firewall"
+    )
+    auxiliaries: Annotated[int, EXECUTION] = Field(
+        0, ge=0, le=1000, description="the same, as auxiliaries: they average and compute nothing"
+    )
+    keepers: Annotated[int, EXECUTION] = Field(
+        0, ge=0, le=100, description="the same, as keepers: they have the newest state when all who train have left"
+    )
     matchmaking_seconds: Annotated[float, EXECUTION] = Field(
         5.0,
         gt=0,
@@ -68,6 +77,15 @@ class CollaborativeSettings(Settings):
     )
     announce: Annotated[tuple[str, ...], EXECUTION] = Field(
         (), description="multiaddresses under which it is reached from outside, if others than those of listen"
+    )
+
+    package: Annotated[str | None, EXECUTION] = Field(
+        None,
+        min_length=1,
+        max_length=300,
+        pattern=r"^[^\s\"'\\]+$",
+        description="what pip installs so that volunteers have sahajflow: a name, a wheel's URL or git+https://...; "
+        "goes into their notebook",
     )
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from eval.peers_chart import MOST_BARS, contribution_chart
 from eval.rendering import in_markdown
 from eval.report import collect, render
 from eval.report_facts import read_ledger
@@ -270,3 +271,29 @@ def test_a_browser_shows_a_nasty_name_as_text(tmp_path: Path) -> None:
     assert "&lt;/table&gt;&lt;script&gt;x()&lt;/script&gt;" in shown
     assert "<img" not in shown
     assert "<script" not in shown
+
+
+def test_the_chart_has_a_bar_a_peer_and_what_was_lost(tmp_path: Path) -> None:
+    lost = [peer("peer-0", lost=1000), peer("peer-1", peer="cd34ef56ab78ab12", samples=90420, share=0.6667)]
+    html = report_in(tmp_path, ledger=ledger(peers=lost, lost=1000))[2]
+    section = re.search(r'(?s)<section aria-labelledby="peers">.*?</section>', html)
+    assert section is not None
+    bars = [float(width) for width in re.findall(r'class="(?:given|lost)"[^>]*? width="([0-9.]+)"', section[0])]
+    assert bars == [206.0, 0.0, 103.0, pytest.approx(1000 / 90420 * 206, abs=0.06)]
+    assert "2 peers gave 135,630 samples; the one that gave most 66.7 per cent" in section[0]
+    assert "1.1\N{NO-BREAK SPACE}% went into no global step" in section[0]
+    assert "went into no global step" not in peers_view(facts()).pace
+
+
+def test_many_peers_share_the_last_bar_and_names_are_escaped() -> None:
+    names = [NASTY, *(f"peer-{number}" for number in range(30))]
+    chart = contribution_chart(names, list(range(131, 100, -1)), [0] * 31)
+    assert chart.count('class="given"') == MOST_BARS
+    assert "12 others" in chart
+    assert "<img" not in chart
+    assert "&lt;img src=x" in chart
+
+
+@pytest.mark.parametrize("samples", [[5], [0, 0]])
+def test_there_is_no_chart_with_nothing_to_compare(samples: list[int]) -> None:
+    assert contribution_chart([f"p{number}" for number in range(len(samples))], samples, [0] * len(samples)) == ""

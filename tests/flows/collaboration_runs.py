@@ -91,10 +91,10 @@ def start_driver(store: Path, *changes: str) -> subprocess.Popen[str]:
     )
 
 
-def join(address: str, name: str, store: Path, home: Path) -> subprocess.Popen[str]:
+def join(address: str, name: str, store: Path, home: Path, *options: str) -> subprocess.Popen[str]:
     program = str(Path(sys.executable).with_name("sahajflow"))
     return subprocess.Popen(
-        [program, "join", address, "--name", name, "--store", str(store), "--workers", "1"],
+        [program, "join", address, "--name", name, "--store", str(store), "--workers", "1", *options],
         env={**os.environ, "SAHAJFLOW_HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

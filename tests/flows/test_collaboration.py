@@ -197,10 +197,6 @@ def test_who_joins_late_takes_the_state_and_contributes(store: Path, driver: Any
     assert folder is not None
     address = json.loads((folder / "meeting.json").read_text())["addresses"][0]
     late = join(address, "late", store, tmp_path / "home")
-    empty = join(address, "poor", tmp_path / "empty", tmp_path / "home")
-    said, _ = empty.communicate(timeout=60)
-    assert empty.returncode == 2, said
-    assert "which is not here; copy that folder from the coordinator's store: mkdir -p" in said.splitlines()[-1]
     said, _ = late.communicate(timeout=150)
     assert late.returncode == 0, said
     assert "samples were yours" in said

@@ -31,4 +31,4 @@ def test_a_peer_is_called_like_its_host(monkeypatch, host, name):
 def test_without_hivemind_a_peer_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr(swarm.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="needs hivemind, which has wheels for Linux"):
-        swarm.join(["/ip4/127.0.0.1/tcp/1/p2p/Qm"], "one", tmp_path, 1, lambda *_, **__: None)
+        swarm.join(swarm.Joining(["/ip4/127.0.0.1/tcp/1/p2p/Qm"], "one"), tmp_path, 1, lambda *_, **__: None)

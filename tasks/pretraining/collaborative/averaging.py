@@ -8,6 +8,8 @@ Traps of hivemind 1.1.12 that are closed here:
 * Keyword arguments for "both averagers" reach only one of them, and the time that a peer may be silent within an
   averaging is the matchmaking time.
 * A donor sends its state while it trains: weights of two steps may be mixed. Here it sends a copy.
+* What members say of their modes reaches nobody: an auxiliary sends zeros and gets the average sent back, and a peer
+  whose share is nothing is taken for a client.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, AsyncIterator  # noqa: UP035 - hivemind knows a stream by this very type
 
 import torch
+from hivemind.averaging.averager import AveragingMode
+from hivemind.averaging.matchmaking import MatchmakingException
 from hivemind.compression import (
     CompressionBase,
     Float16Compression,
@@ -27,6 +31,8 @@ from hivemind.compression import (
 )
 from hivemind.optim.grad_averager import GradientAverager
 from hivemind.optim.state_averager import TrainingStateAverager
+from hivemind.p2p import P2PContext
+from hivemind.proto import averaging_pb2
 from hivemind.utils import get_dht_time
 from hivemind.utils.asyncio import as_aiter, azip
 
@@ -39,6 +45,10 @@ from tasks.pretraining.collaborative.wire import guard
 LARGE = 2**16
 """Tensors with more values than this are exchanged in 8 bit by ``compression: by-size``, as in the second sahajBERT
 run."""
+
+
+UPLOADS = 2
+"""Members to whom one sends its state at a time; others ask another donor, or again."""
 
 
 def gradient_compression(kind: str) -> CompressionBase:
@@ -70,6 +80,8 @@ class Round:
     group: int
     matching: float
     reducing: float
+    aggregated: float = 0.0
+    """Share of all values that this peer averaged for the group, from 0 to 1."""
 
 
 class _Rounds:
@@ -90,6 +102,9 @@ class _Rounds:
         """As hivemind's, behind the gate; runs in the averager's process."""
         guard(p2p, self.dht.gate)  # type: ignore[attr-defined]
         await super().add_p2p_handlers(p2p, *arguments, **options)  # type: ignore[misc]
+
+    trains = True
+    """Whether this member computes gradients; told to the group."""
 
     async def _prepare(self, size: int, bits: str) -> None:
         """Runs in the averager's process."""
@@ -115,18 +130,23 @@ class _Rounds:
             The control to hand to ``step``, or to trigger.
         """
         self._outer_pipe.send(("_prepare", [size, bits], {}))  # type: ignore[attr-defined]
-        return self.schedule_step(scheduled_time=get_dht_time() + patience, timeout=timeout)  # type: ignore[attr-defined]
+        moment = get_dht_time() + patience
+        return self.schedule_step(scheduled_time=moment, timeout=timeout, gather=self.trains)  # type: ignore[attr-defined]
 
     async def _aggregate_with_group(self, group_info: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Runs in the averager's process. Returns the round's facts instead of what peers gathered."""
         started = time.monotonic()
-        await super()._aggregate_with_group(group_info, *args, **kwargs)  # type: ignore[misc]
+        modes, trains = _members_of(group_info, self.serializer)  # type: ignore[attr-defined]
+        await super()._aggregate_with_group(group_info, *args, modes=modes, **kwargs)  # type: ignore[misc]
         runner = self._running_groups[group_info.group_id].result()  # type: ignore[attr-defined]
+        parts, mine = runner.peer_fractions, group_info.peer_ids.index(self.peer_id)  # type: ignore[attr-defined]
+        counted = zip(group_info.peer_ids, trains, strict=True)
         return {
             "group": [peer.to_base58() for peer in group_info.peer_ids if peer not in runner.refused],
+            "training": sum(one for peer, one in counted if peer not in runner.refused),
+            "aggregated": parts[mine] / max(1, sum(parts)),
             "reducing": time.monotonic() - started,
             "complete": runner.complete,
-            "share": runner.peer_fractions[group_info.peer_ids.index(self.peer_id)] / sum(runner.peer_fractions),  # type: ignore[attr-defined]
         }
 
     async def _run_allreduce_inplace_(
@@ -149,6 +169,21 @@ class _Rounds:
             tensor.add_(difference)
 
 
+def _members_of(group_info: Any, serializer: Any) -> tuple[tuple[AveragingMode, ...], list[bool]]:
+    """How each member of a group takes part, and whether it computes gradients.
+
+    Raises:
+        MatchmakingException: somebody told what cannot be read.
+    """
+    try:
+        told = [serializer.loads(one) for one in group_info.gathered]
+        return tuple(AveragingMode(mode) for _, mode, _ in told), [
+            serializer.loads(trains) is not False for *_, trains in told
+        ]
+    except Exception as error:
+        raise MatchmakingException(f"what a member told of itself cannot be read: {error}") from error
+
+
 async def _keep_key(group_info: Any) -> None:
     """Leaves the group's key as it is."""
 
@@ -156,9 +191,9 @@ async def _keep_key(group_info: Any) -> None:
 class PeerGradientAverager(_Rounds, GradientAverager):
     """Averages gradients.
 
-    A round's result is ``{"group": [peer ids], "reducing": seconds, "complete": whether all tensors came from all,
-    "share": of the values that this peer aggregated}``,
-    those aside whose part was refused; hivemind itself calls a round a success in which a peer broke off half-way.
+    A round's result is ``{"group": [peer ids], "training": members that compute gradients, "aggregated": this one's
+    share of the averaging, "reducing": seconds, "complete": whether all tensors came from all}``, those aside whose
+    part was refused; hivemind itself calls a round a success in which a peer broke off half-way.
     """
 
 
@@ -169,6 +204,22 @@ class PeerStateAverager(_Rounds, TrainingStateAverager):
     """
 
     unchanging: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+
+    _sending = 0
+
+    async def rpc_download_state(
+        self, request: averaging_pb2.DownloadRequest, context: P2PContext
+    ) -> AsyncIterator[averaging_pb2.DownloadData]:
+        """As hivemind's, to a few at a time: all who join at once would else wait for one slow upload."""
+        if self._sending >= UPLOADS:
+            yield averaging_pb2.DownloadData(metadata=self.serializer.dumps({"busy": True}))
+            return
+        self._sending += 1
+        try:
+            async for part in super().rpc_download_state(request, context):
+                yield part
+        finally:
+            self._sending -= 1
 
     def get_current_state(self) -> tuple[Any, list[torch.Tensor], list[Any]]:
         """A consistent copy of the state; called in a thread of the peer's own process."""
@@ -221,17 +272,20 @@ def is_over(control: Any) -> bool:
     return control is None or control.triggered or control.done()
 
 
-def averager_options(settings: Any, step_seconds: float) -> tuple[dict[str, Any], dict[str, Any]]:
+def averager_options(
+    settings: Any, step_seconds: float, bandwidth: float | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Keyword arguments that hivemind leaves at values which do not fit: for the averagers, and for the tracker.
 
     Args:
         settings: the recipe's ``pretraining.collaborative``.
         step_seconds: how long a global step takes, roughly; decides how often progress is looked up.
+        bandwidth: of this member in Mb/s; the settings' if not given.
     """
     # A silent sender is left out after a third of the time for the averaging, a silent reducer after two thirds.
     silence = settings.averaging_timeout_seconds / 3
     averagers = {
-        "bandwidth": settings.bandwidth_mbps,
+        "bandwidth": settings.bandwidth_mbps if bandwidth is None else bandwidth,
         "sender_timeout": silence,
         "reducer_timeout": 2 * silence,
         # Shorter than the matchmaking where that is long, since two peers that ask each other to lead wait for each

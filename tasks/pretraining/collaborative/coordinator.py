@@ -13,42 +13,30 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from tasks import durable
 from tasks.contract import LOGS, StageError, UserError
-from tasks.pretraining.collaborative import meeting, network, preflight, records, state
+from tasks.pretraining.collaborative import meeting, network, notebook, preflight, records, returning, serving, state
 from tasks.pretraining.collaborative.donor import Donor
+from tasks.pretraining.collaborative.engine import local_members
 from tasks.pretraining.collaborative.keeper import Keeper
-from tasks.pretraining.collaborative.log import ledger, steps_of
 from tasks.pretraining.collaborative.passes import Doorkeeper, Register
 from tasks.pretraining.collaborative.process import Stop, run_member
-from tasks.pretraining.collaborative.records import Blackboard, SwarmRecord
+from tasks.pretraining.collaborative.publication import Publication
+from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
+from tasks.pretraining.collaborative.roles import TRAINING
 from tasks.pretraining.collaborative.view import View, advice
 from tasks.store import home
 from tasks.supervision import processes
 
 logger = logging.getLogger("tasks.pretraining.collaborative.coordinator")
 
-DISTANCE_BOUND = 1e-3
-"""Largest relative L2 distance between two peers' final weights. Averaging in float16 leaves at most 4e-4 if both
-round independently: sqrt(2) times the root mean square of its rounding, 2**-11 / sqrt(3) relative to a value."""
-
-COMPARED = 8
-"""Most peers whose final weights are downloaded and compared."""
-
-DOWNLOAD_SECONDS = 300.0
-"""How long one peer may take to send its final weights."""
+NOTEBOOK = "join.ipynb"
+"""In the logs: for volunteers on Colab or Kaggle."""
 
 FOUNDING_SECONDS = 600.0
 """How long the founders may take to start."""
 
 SILENCE_SECONDS = 120.0
 """A run without any peer for so long fails; its checkpoint stays."""
-
-ENDING_SECONDS = 60.0
-"""How long peers may take to come to the last step and average their weights, beyond four averaging timeouts."""
-
-RELEASE_SECONDS = 2.5
-"""Until all peers know that they may leave: the coordinator tells it within a second, they look once a second."""
 
 
 class Coordinator:
@@ -67,18 +55,19 @@ class Coordinator:
         manifest = meeting.read_manifest(folder)
         self._run_id, self._settings = manifest.run_id, manifest.settings.pretraining
         self._asked = self._settings.collaborative
+        self._left = returning.read(folder)
         self._keeper = Keeper(manifest, work, tokenizer, pack)
         key = records.load_key(folder / "keys" / "coordinator.rsa")
         self._dht = network.start_dht(
-            self._asked.listen,
+            returning.listen_again(self._asked.listen, self._left),
             identity=folder / "keys" / "coordinator.identity",
             announce=self._asked.announce,
             record_validators=records.validators(self._run_id, key),
         )
         board = Blackboard(self._dht, self._run_id, key)
         if self._asked.access == "passes":
-            for number in range(self._asked.peers):  # local peers need no pass, but a key before they come
-                records.load_key(folder / "keys" / f"peer-{number}.rsa")
+            for name in local_members(self._asked):  # they need no pass, but a key before they come
+                records.load_key(folder / "keys" / f"{name}.rsa")
             Doorkeeper(board, self._dht.gate, Register(home() / "passes"), folder / "keys")
         addresses = tuple(str(address) for address in self._dht.get_visible_maddrs(latest=True))
         logger.info("run %s, after step %d, at %s", self._run_id, self._keeper.step, " ".join(addresses))
@@ -91,8 +80,23 @@ class Coordinator:
             go=False,
             released=False,
             taken=self._keeper.taken,
+            peer_id=self._dht.peer_id.to_base58(),
         )
-        self._view = View(board, self._keeper.log, self._keeper.seconds, manifest, first, folder)
+        artifacts = {manifest.tokenizer.path: tokenizer, manifest.pack.path: pack}
+        serving.serve(self._dht, {place: folder.resolve() for place, folder in artifacts.items()}, pack.resolve())
+        self._view = View(board, self._keeper.log, manifest, first, folder)
+        self._port = returning.port_of(self._asked.listen, addresses)
+        self._publication = Publication(
+            self._dht,
+            self._run_id,
+            self._settings,
+            self._view,
+            self._keeper,
+            folder,
+            work,
+            check_peers=lambda: self._check_local_peers(all_needed=False),
+            pause=self._pause,
+        )
         checkpoint = self._keeper.checkpoint
         place = meeting.Meeting(
             addresses=addresses,
@@ -100,6 +104,8 @@ class Coordinator:
             listen=network.listen_like(self._asked.listen),
             checkpoint=None if checkpoint is None else str(checkpoint),
         )
+        if network.outside(addresses):
+            notebook.write(work / LOGS / NOTEBOOK, addresses, self._asked.package, manifest.libraries)
         meeting.write(folder, "meeting", place)
 
     def run(self) -> None:
@@ -110,33 +116,72 @@ class Coordinator:
             StageError: no peers are left, or the peers' final weights differ too much.
         """
         try:
+            if self._publication.is_taken:
+                self._publication.run_without_peers(returning.RETURN_SECONDS if self._left.elsewhere else 0.0)
+                return
             self._found()
             self._watch()
-            self._end()
+            self._publication.run()
         finally:
             self._donor.close()
             self._dht.shutdown()
 
     def _found(self) -> None:
         """Wait for the founders, check that their speed fits the settings, and let them begin."""
-        deadline, wanted = time.monotonic() + FOUNDING_SECONDS, self._asked.peers
+        began, wanted = time.monotonic(), self._asked.peers + self._asked.clients
         while True:
-            rates = [peer.rate for peer in self._view.peers.values() if peer.rate > 0]
+            training = [peer for peer in self._view.peers.values() if peer.role in TRAINING]
+            rates = [peer.rate for peer in training if peer.rate > 0]
             self._view.message = f"{len(rates)} of {wanted} peers are ready" if wanted else "waiting for peers to join"
-            if len(rates) >= max(1, wanted):
+            waited = time.monotonic() - began
+            if self._furthest or (len(rates) >= max(1, wanted) and waited > self._patience):
                 break
             self._check_local_peers(all_needed=True)
-            if wanted and time.monotonic() > deadline:
+            if wanted and waited > FOUNDING_SECONDS:
                 raise StageError(
                     f"{len(rates)} of {wanted} peers came up within {FOUNDING_SECONDS:.0f} s; see {self._logs}, or "
                     "start fewer (pretraining.collaborative.peers)"
                 )
             self._pause(0.2)
-        problem = preflight.problem_with(self._settings, rates)
+        problem = None if self._furthest else preflight.problem_with(self._settings, rates)
         if problem is not None:
             raise UserError(problem)
         self._view.message = ""
-        self._view.begin()
+        self._view.begin(self._go_on())
+
+    @property
+    def _patience(self) -> float:
+        """Seconds in which peers may call that have gone on without a coordinator."""
+        return returning.RETURN_SECONDS if self._left.elsewhere else 0.0
+
+    @property
+    def _furthest(self) -> int:
+        """The most global steps of the peers that have gone on without a coordinator; 0 if there are none."""
+        if not self._left.elsewhere:
+            return 0
+        steps = [peer.step for peer in self._view.present if peer.state in ("training", "final")]
+        return max((step for step in steps if step > self._keeper.step), default=0)
+
+    def _go_on(self) -> float:
+        """Continue the log from where the swarm is; the seconds of training until now."""
+        log, keeper, reached = self._keeper.log, self._keeper, self._furthest
+        if not reached:
+            returning.forget(self._folder)
+            self._left = returning.Left()
+            log.go_on_from(keeper.step, keeper.unwritten, keeper.computed)
+            return keeper.seconds
+        logger.info("the peers went on without a coordinator, to step %d: so does the run", reached)
+        if self._left.final_step is not None:
+            self._view.tell(final_step=self._left.final_step)
+        told = log.path.stat().st_mtime if log.path.exists() else time.time()
+        return log.go_on_from(reached, keeper.unwritten, keeper.computed) + max(0.0, time.time() - told)
+
+    def _note_elsewhere(self) -> None:
+        """Note that peers from elsewhere take part, for a coordinator that may have to come back to them."""
+        left = self._left.model_copy(update={"port": self._port or self._left.port, "elsewhere": True})
+        if left != self._left and not self._view.peers.keys() <= returning.local_keys(self._folder):
+            self._left = left
+            returning.write(self._folder, left)
 
     def _watch(self) -> None:
         """Keep checkpoints and validate until the peers have come to the last step."""
@@ -156,8 +201,11 @@ class Coordinator:
                     f"step {self._keeper.step}, and see {self._logs}"
                 )
             self._check_progress(now - progressed, step)
+            self._note_elsewhere()
             self._note_deadline(step)
-            view.message = advice(view, self._settings, now - progressed)
+            view.message = advice(view)
+            if view.present and not self._training:
+                view.message = f"nobody trains at present: step {step} is kept for those who join"
             if step < view.swarm.final_step and self._due(step):
                 self._take_state()
             self._pause(0.25)
@@ -169,7 +217,14 @@ class Coordinator:
     def _take_state(self) -> None:
         """Download the present state for a checkpoint, and validate it if that is due."""
         before = self._keeper.step
-        found = state.download(self._dht, self._run_id, self._keeper.own, at_least=before + 1, seconds=120.0)
+        found = state.download(
+            self._dht,
+            self._run_id,
+            self._keeper.own,
+            at_least=before + 1,
+            seconds=120.0,
+            told=lambda: records.sketches_of(self._view.peers.values()),
+        )
         if found is None:
             logger.warning("no peer sent its state after step %d; it is tried again", before)
             return
@@ -185,7 +240,7 @@ class Coordinator:
         rate = self._view.rate
         usual = self._settings.batch_size / rate if rate > 1e-3 else 0.0
         longest = max(600.0, 20 * usual + 10 * self._asked.averaging_timeout_seconds)
-        if self._view.present and still > longest:
+        if self._training and still > longest:
             raise StageError(
                 f"no global step was made for {still / 60:.0f} minutes after step {step}, though peers are there; see "
                 f"{self._logs}, and run again to go on from step {self._keeper.step}"
@@ -196,74 +251,22 @@ class Coordinator:
         minutes, view = self._asked.deadline_minutes, self._view
         if minutes is None or view.seconds < 60 * minutes or view.swarm.final_step < self._settings.steps:
             return
+        if not self._training and step and any(peer.role == "keeper" and peer.step == step for peer in view.present):
+            view.tell(final_step=step)  # nobody is there to make another one
+            return
         if view.rate < 1e-3:
             return  # nothing was read this time
         # far enough that the word reaches everyone first
         last = min(self._settings.steps, step + 2 + int(4 * view.rate / self._settings.batch_size))
         logger.warning("the deadline of %g minutes has passed: step %d is the last", minutes, last)
         view.tell(final_step=last)
+        self._left = self._left.model_copy(update={"final_step": last})
+        returning.write(self._folder, self._left)
 
-    def _end(self) -> None:
-        """Compare the peers' final weights, publish them, and let the peers go."""
-        view, final = self._view, self._view.swarm.final_step
-        deadline = time.monotonic() + ENDING_SECONDS + 4 * self._asked.averaging_timeout_seconds
-        while True:
-            # one that heard of an earlier end too late is a little further
-            arrived = [peer for peer in view.present if peer.state == "final" and peer.step >= final]
-            late = [peer for peer in view.present if peer.state == "training"]
-            view.message = "the peers average their weights"
-            if arrived and (not late or time.monotonic() > deadline):
-                break
-            if time.monotonic() > deadline:
-                raise StageError(
-                    f"no peer came to the end of step {final} with its weights averaged; run again to go on from the "
-                    f"last checkpoint, and see {self._logs}"
-                )
-            self._check_local_peers(all_needed=False)
-            self._pause(0.2)
-        last = max(peer.step for peer in arrived)
-        names = {peer.peer_id: peer.name for peer in arrived if peer.step == last}
-        found: dict[str, state.State] = {}
-        for peer_id in sorted(names, key=lambda one: names[one])[:COMPARED]:
-            one = state.download(
-                self._dht, self._run_id, self._keeper.own, at_least=last, only=[peer_id], seconds=DOWNLOAD_SECONDS
-            )
-            if one is not None:
-                found[peer_id] = one
-        if len(found) < min(2, len(names)):
-            raise StageError(
-                f"{len(found)} of {len(names)} peers sent their final weights; run again to go on from step "
-                f"{self._keeper.step}, and see {self._logs}"
-            )
-        distance = self._compare(found, names)
-        view.look(last=True)
-        self._keeper.validate(next(iter(found.values())))
-        end = "target" if last == self._settings.steps else "deadline"
-        facts = {"peers": [names[peer_id] for peer_id in found], "distance": distance, "bound": DISTANCE_BOUND}
-        book = ledger(steps_of(self._work / LOGS / "training.jsonl"), self._settings, end, facts)
-        durable.write_json(self._work / LOGS / "ledger.json", book)
-        durable.write_json(self._folder / "result.json", self._keeper.publish(book))
-        view.tell(released=True)
-        view.message = "done"
-        self._pause(RELEASE_SECONDS)
-
-    def _compare(self, found: dict[str, state.State], names: dict[str, str]) -> float | None:
-        """The largest distance between two peers' weights; None if there is only one.
-
-        Raises:
-            StageError: it is above the bound.
-        """
-        if len(found) < 2:
-            return None
-        one, other, distance = state.most_distant(found)
-        logger.info("the final weights of %s and %s differ by %.3g", names[one], names[other], distance)
-        if not distance <= DISTANCE_BOUND:
-            raise StageError(
-                f"the final weights of two peers differ by a relative L2 distance of {distance:.2g}, more "
-                f"than {DISTANCE_BOUND:g}: their last averaging failed; run again to go on from the last checkpoint "
-                f"with a longer pretraining.collaborative.averaging_timeout_seconds, and see {self._logs}"
-            )
-        return distance
+    @property
+    def _training(self) -> list[PeerRecord]:
+        """Peers and clients that take part at present."""
+        return [peer for peer in self._view.present if peer.role in TRAINING]
 
     @property
     def _logs(self) -> Path:
@@ -271,9 +274,10 @@ class Coordinator:
 
     def _check_local_peers(self, *, all_needed: bool) -> None:
         """Fail with a local peer's own words if it has ended and was needed."""
-        local = [one for name, one in processes(self._folder).items() if name.startswith("peer-")]
+        trainers = tuple(f"{role}-" for role in TRAINING)
+        local = [one for name, one in processes(self._folder).items() if name.startswith(trainers)]
         gone = [one for one in local if one.exit_status is not None]
-        if not gone or (not all_needed and (self._view.present or len(gone) < len(local))):
+        if not gone or (not all_needed and (self._training or len(gone) < len(local))):
             return
         for one in gone:
             told = self._folder / f"{one.name}.error"

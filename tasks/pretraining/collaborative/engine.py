@@ -20,6 +20,8 @@ from tasks.contract import LOGS, SCRATCH, Progress, StageError, UserError
 from tasks.pretraining.batches import PackedSplit
 from tasks.pretraining.collaborative import meeting, status
 from tasks.pretraining.collaborative.manifest import make_manifest
+from tasks.pretraining.collaborative.roles import TRAINING, Role
+from tasks.pretraining.engine_settings import CollaborativeSettings
 from tasks.pretraining.local import check_data
 from tasks.pretraining.settings import PretrainSettings
 from tasks.supervision import Command, Owned, wait_for_older_swarm
@@ -45,28 +47,66 @@ def pretrain(
     for left in (swarm / "meeting.json", swarm / "result.json", *swarm.glob("*.error"), *swarm.glob("*.status.json")):
         durable.remove(left)
     meeting.write(swarm, "manifest", make_manifest(settings, tokenizer_folder, pack_folder))
-    peers = settings.pretraining.collaborative.peers
-    threads = max(1, torch.get_num_threads() // max(1, peers))
+    members = local_members(settings.pretraining.collaborative)
+    training = sum(role in TRAINING for role in members.values())
+    threads = max(1, torch.get_num_threads() // max(1, training))
     data = (str(tokenizer_folder.resolve()), str(pack_folder.resolve()))
     commands = [
         command("coordinator", (str(swarm.resolve()), str(folder.resolve()), *data), 1, folder / LOGS / "peers"),
         *(
-            command("peer", (str(swarm.resolve()), name, "--data", *data), threads, folder / LOGS / "peers", name)
-            for name in (f"peer-{number}" for number in range(peers))
+            command(
+                "peer",
+                (str(swarm.resolve()), name, "--role", role, "--data", *data),
+                threads if role in TRAINING else 1,
+                folder / LOGS / "peers",
+                name,
+            )
+            for name, role in members.items()
         ),
     ]
-    logger.info("a coordinator and %d peers with %d threads each", peers, threads)
+    named = ", ".join(members) or "nobody else yet"
+    logger.info("a coordinator and %s; %d threads for each that trains", named, threads)
     told_addresses = False
+    alarms: dict[str, str] = {}
     with Owned(commands, leader="coordinator", folder=swarm) as owned:
         while not owned.ended():
             status.show(swarm, "coordinator", progress)
+            alarms = _told(alarms, status.read(swarm, "coordinator").get("alarms", {}))
             if not told_addresses and (swarm / "meeting.json").exists():
                 told_addresses = True
                 addresses = meeting.read(swarm, "meeting", meeting.Meeting).addresses
                 logger.info("others join with: sahajflow join %s", " ".join(addresses))
+                notebook = folder / LOGS / "join.ipynb"
+                if notebook.exists():
+                    logger.info("for Colab and Kaggle: %s", notebook)
             time.sleep(LOOK_SECONDS)
         ended = owned.exit_status()
     return _result(swarm, folder, ended) | {"threads_per_peer": threads}
+
+
+def _told(before: dict[str, str], alarms: dict[str, str]) -> dict[str, str]:
+    """Say in the log of the run, which Prefect shows, which alarms have begun and which are over; returns the present.
+
+    Args:
+        before: alarms that were told, by kind.
+        alarms: those of the coordinator's status.
+    """
+    for kind in alarms.keys() - before.keys():
+        logger.warning("alarm: %s", alarms[kind])
+    for kind in before.keys() - alarms.keys():
+        logger.warning("over: %s", before[kind])
+    return alarms
+
+
+def local_members(asked: CollaborativeSettings) -> dict[str, Role]:
+    """Names and roles of the members that a run starts on its own machine."""
+    counts: dict[Role, int] = {
+        "peer": asked.peers,
+        "client": asked.clients,
+        "auxiliary": asked.auxiliaries,
+        "keeper": asked.keepers,
+    }
+    return {f"{role}-{number}": role for role, count in counts.items() for number in range(count)}
 
 
 def command(module: str, arguments: tuple[str, ...], threads: int, logs: Path, name: str | None = None) -> Command:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tasks.pretraining.batches import MASKING, Batch, Collator, PackedSplit
+from tasks.pretraining.batches import MASKING, Batch, Collator, Split
 from tasks.pretraining.collaborative.records import StepEntry
 from tasks.pretraining.collaborative.sharding import Sharding
 from tasks.pretraining.objective import losses
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tasks.pretraining.collaborative.averaging import Round
 
 logger = logging.getLogger(__name__)
+
+AHEAD = 1024
+"""Sequences that are told to come next, so that they can be fetched meanwhile."""
 
 FIRST_SCALE, LARGEST_SCALE, SCALE_GROWTH = 2.0**16, 2.0**24, 1.001
 """Of the loss in fp16, whose gradients would else fall below its smallest number. It is halved when a gradient
@@ -59,7 +62,7 @@ class Gradients:
         rows: sequences of a micro-batch.
     """
 
-    train: PackedSplit
+    train: Split
     collator: Collator
     sharding: Sharding
     hardware: Hardware
@@ -78,7 +81,13 @@ class Gradients:
         self._batches += 1
         peer = int(hashlib.sha256(self.sharding.peer.encode()).hexdigest()[:16], 16)
         generator = np.random.default_rng([self.sharding.seed, MASKING, peer, self._batches])
-        return self.collator(self.train, chosen, generator)
+        batch = self.collator(self.train, chosen, generator)
+        self.train.expect(self.sharding.coming(AHEAD))
+        return batch
+
+    def trial_batch(self, rows: int) -> Batch:
+        """So many sequences to measure with; they are not taken."""
+        return self.collator(self.train, np.arange(rows) % len(self.train), np.random.default_rng(0))
 
     def compute(self, model: PreTrainedModel, batch: Batch) -> Computed:
         """Puts the gradients of the batch's mean loss into the weights' ``.grad``."""
@@ -133,6 +142,7 @@ class Sums:
             order=None if self.order is None else round(self.order, 4),
             outcome=passed.outcome,
             group=passed.group,
+            aggregated=round(passed.aggregated, 4),
             matching=round(passed.matching, 4),
             reducing=round(passed.reducing, 4),
             computing=round(self.computing, 4),

@@ -56,3 +56,20 @@ def write_identity(key: RSAPrivateKey, path: Path) -> Path:
     building.write_bytes(identity_of(key))
     durable.move(building, path)
     return path
+
+
+def key_and_identity(folder: Path, name: str, pass_file: Path | None = None) -> tuple[RSAPrivateKey, Path]:
+    """A member's key, of its pass or its own, and the file with the same key for libp2p.
+
+    Args:
+        folder: of the keys.
+        name: of the member.
+        pass_file: from the organiser, where the collaboration asks for one.
+
+    Raises:
+        UserError: the pass is none.
+    """
+    from tasks.pretraining.collaborative import passes, records
+
+    key = records.load_key(folder / f"{name}.rsa") if pass_file is None else passes.read_pass(pass_file).key
+    return key, write_identity(key, folder / f"{name}.identity")

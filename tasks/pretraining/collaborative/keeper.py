@@ -21,7 +21,6 @@ from tasks.pretraining.models import build_model, count_parameters
 from tasks.pretraining.optimizers import build_optimizer, fill_state
 from tasks.pretraining.precision import choose_member_hardware
 from tasks.pretraining.settings import MaskingSettings
-from tasks.pretraining.training_log import truncate_log
 from tasks.pretraining.validation import (
     PLATEAU_MARGIN,
     Validation,
@@ -39,7 +38,7 @@ class Keeper:
 
     Args:
         manifest: what is trained.
-        work: the stage's work folder; the log in it is cut back to the newest checkpoint.
+        work: the stage's work folder.
         tokenizer: the tokenizer's artifact.
         pack: the packed corpus' artifact.
     """
@@ -68,11 +67,12 @@ class Keeper:
         """What had been taken of the data by then."""
         self.seconds: float = 0.0 if saved is None else saved["seconds"]
         """Of training until then."""
-        unwritten = [] if saved is None else [one for one in saved["log"] if one["entry"]["step"] <= self.step]
-        log = work / LOGS / "training.jsonl"
-        truncate_log(log, self.step)
-        self.log = StepLog(log, self._settings, self._length, unwritten)
-        """The log of global steps."""
+        self.unwritten = [] if saved is None else [one for one in saved["log"] if one["entry"]["step"] <= self.step]
+        """What was known then of steps that had no line in the log yet."""
+        self.computed = {} if saved is None else dict(saved.get("computed", {}))
+        """Sequences that the peers had computed by then, by key digest."""
+        self.log = StepLog(work / LOGS / "training.jsonl", self._settings, self._length)
+        """The log of global steps; to be gone on with before anything is written."""
         self.result = Validation(float("nan"), float("nan"), None)
         """Of the last validation."""
         self.saved: state.State | None = None if saved is None else state.State(**saved["state"])
@@ -99,7 +99,8 @@ class Keeper:
 
     def save(self, found: state.State, taken: Taken, seconds: float) -> None:
         """Write a checkpoint."""
-        saved = {"state": vars(found), "taken": taken.model_dump(), "seconds": seconds, "log": self.log.unwritten}
+        saved = {"state": vars(found), "taken": taken.model_dump(), "seconds": seconds}
+        saved |= {"log": self.log.unwritten, "computed": self.log.computed}
         self._checkpoints.save(found.step, saved)
         self.step, self.taken, self.seconds, self.saved = found.step, taken, seconds, found
 

@@ -17,6 +17,7 @@ import os
 import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -24,6 +25,9 @@ from typing import Any
 
 import hivemind
 import hivemind.dht.node
+from hivemind.dht.node import DHTNode
+from hivemind.p2p import PeerID
+from hivemind.utils.multiaddr import Multiaddr
 
 from tasks.contract import StageError
 from tasks.pretraining.collaborative.dht_rules import GuardedProtocol
@@ -217,7 +221,7 @@ def start_dht(
         StageError: it did not start; the first line of the reason is told.
     """
     # On loopback there is no router to talk to and nobody to be found by.
-    outside = {} if _outside(listen) else {"nat_port_map": False, "auto_nat": False, "use_relay": False}
+    helpers = {} if outside(listen) else {"nat_port_map": False, "auto_nat": False, "use_relay": False}
     try:
         return Node(
             initial_peers=list(initial_peers),
@@ -227,7 +231,7 @@ def start_dht(
             identity_path=None if identity is None else str(identity),
             check_if_identity_free=False,  # nobody else has the key, and to ask takes seconds
             startup_timeout=START_SECONDS,
-            **outside,
+            **helpers,
             **options,
         )
     except Exception as error:
@@ -236,11 +240,44 @@ def start_dht(
         raise StageError(f"collaborative: {where}: {reason}") from error
 
 
-def _outside(addresses: Sequence[str]) -> bool:
+def dial(dht: hivemind.DHT, addresses: Sequence[str], seconds: float) -> bool:
+    """Connect to members at these addresses again; returns whether one of them answered in time.
+
+    hivemind does so at its start only. A member that was restarted knows nobody, the others have struck it off, and
+    each side goes on in a DHT of its own.
+    """
+    call = partial(_dial, addresses=tuple(addresses), seconds=seconds)
+    try:
+        return bool(dht.run_coroutine(call, return_future=True).result(2 * seconds))
+    except Exception:
+        return False  # the DHT is busy, or has ended; who asked tries again
+
+
+async def _dial(dht: hivemind.DHT, node: DHTNode, addresses: Sequence[str], seconds: float) -> bool:
+    """Runs in the DHT's process."""
+    answers = await asyncio.gather(*(_call(node, Multiaddr(address), seconds) for address in addresses))
+    return any(answers)
+
+
+async def _call(node: DHTNode, address: Multiaddr, seconds: float) -> bool:
+    peer = PeerID.from_base58(address["p2p"])
+    where = address.decapsulate(Multiaddr(f"/p2p/{address['p2p']}"))
+    try:
+        await asyncio.wait_for(node.p2p._client.connect(peer, [where]), seconds)
+        answered = await asyncio.wait_for(node.protocol.call_ping(peer), seconds)
+    except Exception:
+        return False
+    if answered is None:
+        return False
+    node.blacklist.register_success(peer)  # else searches leave it out, for twice as long after every failure
+    return True
+
+
+def outside(addresses: Sequence[str]) -> bool:
     """Whether any of the multiaddresses is not of this machine alone."""
     return any(not address.startswith(("/ip4/127.", "/ip6/::1/")) for address in addresses)
 
 
 def listen_like(addresses: Sequence[str]) -> tuple[str, ...]:
     """Where a peer listens that joins at these addresses: at loopback if they are all of this machine."""
-    return ("/ip4/0.0.0.0/tcp/0",) if _outside(addresses) else ("/ip4/127.0.0.1/tcp/0",)
+    return ("/ip4/0.0.0.0/tcp/0",) if outside(addresses) else ("/ip4/127.0.0.1/tcp/0",)

@@ -14,6 +14,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,8 +34,10 @@ from tasks.pretraining.collaborative.averaging import (
     result_of,
     state_compression,
 )
-from tasks.pretraining.collaborative.records import Outcome, progress_of
+from tasks.pretraining.collaborative.records import SKETCHES_TOLD, Outcome, progress_of
+from tasks.pretraining.collaborative.roles import TRAINING, Role
 from tasks.pretraining.collaborative.screening import Screen
+from tasks.pretraining.collaborative.sketch import sketch
 from tasks.pretraining.collaborative.tracker import HOLD_SECONDS, PeerTracker
 from tasks.pretraining.optimizers import build_optimizer, fill_state, learning_rate_at
 from tasks.pretraining.settings import PretrainingSettings
@@ -59,6 +62,9 @@ class PeerOptimizer(hivemind.Optimizer):
         key: signs this peer's progress; None for one of its own.
         step_seconds: how long a global step takes, roughly.
         target: sequences of a global step, if others than the settings'.
+        role: what this member does; a client's ``dht`` has to be one too.
+        bandwidth: of this member in Mb/s; the settings' if not given.
+        measure_bandwidth: whether one that is not given is that at which the first state came.
     """
 
     scheduled_grads: Any
@@ -74,15 +80,26 @@ class PeerOptimizer(hivemind.Optimizer):
         key: RSAPrivateKey | None = None,
         step_seconds: float = 10.0,
         target: int | None = None,
+        role: Role = "peer",
+        bandwidth: float | None = None,
+        measure_bandwidth: bool = False,
     ):
+        assert dht.client_mode == (role == "client")
         asked = settings.collaborative
+        self.role = role
         self.rounds: list[Round] = []
         """Rounds since the caller last emptied the list."""
+        self.sketches: dict[int, str] = {}
+        """Of the weights after the newest global steps."""
+        self.told: Callable[[], Mapping[str, Mapping[int, str]]] = dict
+        """Gives the sketches that others tell, by libp2p's identity and global step."""
+        self._measure = measure_bandwidth and bandwidth is None
         self._settings = settings
         self._whole_steps = threading.RLock()
         # How long a group waits for peers that are alive but late. One that has died costs it until it counts as gone.
         self._patience = max(asked.matchmaking_seconds, asked.averaging_timeout_seconds / 5)
-        self._averager_options, tracker = averager_options(asked, step_seconds)
+        self._astray: float | None = None
+        self._averager_options, tracker = averager_options(asked, step_seconds, bandwidth)
         size = target or settings.batch_size
         screen = Screen(asked.outlier_norm, most_weight=2.0 * size, clipped=asked.aggregation == "clipped")
         super().__init__(
@@ -94,6 +111,7 @@ class PeerOptimizer(hivemind.Optimizer):
             averaging_timeout=asked.averaging_timeout_seconds,
             average_state_every=asked.average_state_every,
             delay_state_averaging=False,
+            auxiliary=role == "auxiliary",
             client_mode=dht.client_mode,  # left out, it is None and the peer fails after its first global step
             grad_compression=gradient_compression(asked.compression),
             grad_averager_factory=partial(
@@ -102,6 +120,8 @@ class PeerOptimizer(hivemind.Optimizer):
             state_averaging_compression=state_compression(asked.compression),
             tracker_opts={**tracker, "private_key": key},
         )
+        self._note_weights()
+        self.grad_averager.trains = self.state_averager.trains = role in TRAINING
 
     def _torch_optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
         """The recipe's optimiser with its state in place, which hivemind would otherwise make by a step of its own."""
@@ -193,18 +213,32 @@ class PeerOptimizer(hivemind.Optimizer):
 
     def _should_load_state_from_peers(self) -> bool:
         """Whether others have gone on: they do not wait, and a step of one's own would lead away from them."""
-        return bool(self.local_epoch < self.tracker.global_epoch)
+        return bool(self.local_epoch < self.tracker.global_epoch or self._is_astray())
+
+    def _is_astray(self) -> bool:
+        """Whether a client has been further than all whom it can reach for longer than an averaging may take.
+
+        It took a step that they did not, since word of its end reached this peer only; nobody can follow it there.
+        """
+        reached = self.tracker.reached
+        if not self.client_mode or reached is None or reached >= self.local_epoch:
+            self._astray = None
+            return False
+        self._astray = self._astray or time.monotonic()
+        return time.monotonic() - self._astray > self._patience + self.averaging_timeout
 
     def _update_global_epoch(self, grad_scaler: Any) -> None:
         """One global step, from the accumulated gradients to the new weights."""
         with self._whole_steps, self.tracker.pause_updates():
             passed = self._average_gradients()
+            if self.role != "peer" and passed.outcome != "averaged":
+                return  # a step that others take is taken over from them; a client goes on to add gradients meanwhile
             if passed.outcome == "no group" and self._have_others_gone_on():
                 self.grad_averager.reset_accumulated_grads_()
                 self.tracker.report_local_progress(self.local_epoch, samples_accumulated=0)
                 return  # the tracker sees it next, and this peer takes over their state
             self.rounds.append(passed)
-            self.state_averager.step(increment_epoch=True, optimizer_step=True)
+            self.state_averager.step(increment_epoch=True, optimizer_step=not self.auxiliary)
             control, self.scheduled_state = self.scheduled_state, None
             if self.others and self.local_epoch % self.average_state_every == 0:
                 if is_over(control):
@@ -215,6 +249,7 @@ class PeerOptimizer(hivemind.Optimizer):
                     logger.warning("step %d: the weights were not averaged: %r", self.local_epoch, error)
             elif not is_over(control):
                 control.cancel()
+            self._note_weights()
             self.tracker.update_epoch(new_epoch=self.local_epoch)
             self.grad_averager.reset_accumulated_grads_()
             if not self.client_mode:
@@ -226,7 +261,7 @@ class PeerOptimizer(hivemind.Optimizer):
         control, self.scheduled_grads = self.scheduled_grads, None
         samples = self.grad_averager.local_samples_accumulated
         outcome: Outcome = "alone"
-        facts: dict[str, Any] = {"group": [], "reducing": 0.0, "complete": None}
+        facts: dict[str, Any] = {"training": 1, "aggregated": 0.0, "reducing": 0.0, "complete": None}
         if self.others:
             try:
                 if is_over(control):
@@ -246,19 +281,20 @@ class PeerOptimizer(hivemind.Optimizer):
             self._load_local_gradients_into_optimizer()
         waited = time.monotonic() - started
         reducing = min(waited, facts["reducing"])
-        group = len(facts["group"]) if facts["complete"] else 1
-        return Round(self.local_epoch + 1, samples, outcome, group, waited - reducing, reducing)
+        group = max(1, facts["training"]) if facts["complete"] else 1
+        aggregated = facts["aggregated"]
+        return Round(self.local_epoch + 1, samples, outcome, group, waited - reducing, reducing, aggregated)
 
     def _have_others_gone_on(self) -> bool:
         """Whether another peer has already taken the step that this one found no group for."""
         return any(entry.epoch > self.local_epoch for entry in progress_of(self.dht, self.run_id))
 
-    def average_weights(self) -> int:
-        """Average the weights once more with all peers that are there; returns the size of the group."""
+    def average_weights(self) -> list[str]:
+        """Average the weights once more with all peers that are there; returns the group's libp2p identities."""
         with self._whole_steps, self.tracker.pause_updates():
             control = self._look_for_group(self.state_averager, self.local_epoch, "last")
             facts = self.state_averager.average_now(control, self.averaging_timeout)
-        return len(facts["group"])
+        return sorted(facts["group"])
 
     def load_state_from_peers(self, **kwargs: Any) -> bool:
         """Take over the newest state of the swarm, if a peer sends one that fits; returns whether one did."""
@@ -271,15 +307,32 @@ class PeerOptimizer(hivemind.Optimizer):
                     self._tag_along_with_zero_weight(control)
         self.scheduled_grads = self.scheduled_state = None
         own = self.own_state()
+        least = self.local_epoch if not self._is_astray() else self.tracker.reached or 0
         with self.tracker.pause_updates():
             state = states.download(
-                self.dht, self.run_id, own, at_least=self.local_epoch, seconds=self.load_state_timeout
+                self.dht, self.run_id, own, at_least=least, seconds=self.load_state_timeout, told=self.told
             )
         if state is not None:
+            if self._measure and state.mbps is not None:
+                self.grad_averager.bandwidth = self.state_averager.bandwidth = state.mbps
+                self._measure = False
             self.take_over(state)
             logger.info("took over step %d from %s", state.step, state.donor)
         self.tracker.doubt(self.local_epoch)
         return state is not None
+
+    def bandwidth(self) -> float | None:
+        """Of this member in Mb/s: by it and the others' hivemind shares out the averaging."""
+        bandwidth: float | None = self.grad_averager.bandwidth
+        return bandwidth
+
+    def _note_weights(self) -> None:
+        """Summarise the weights for those who take a state over; an auxiliary has none."""
+        if not self.auxiliary:
+            groups = self.state_averager.optimizer.param_groups
+            self.sketches[self.local_epoch] = sketch([weight for group in groups for weight in group["params"]])
+            for step in sorted(self.sketches)[:-SKETCHES_TOLD]:
+                self.sketches.pop(step)
 
     def own_state(self) -> states.State:
         """A copy of this peer's weights and optimiser state."""
@@ -294,7 +347,11 @@ class PeerOptimizer(hivemind.Optimizer):
             averager._load_local_tensors_into_averager_()
             averager.local_epoch = state.step
             self.tracker.report_local_progress(state.step, samples_accumulated=0)
-            self.tracker.global_progress.epoch = max(state.step, self.tracker.global_progress.epoch)
+            newest = self.tracker.global_progress.epoch if self._astray is None else state.step
+            self.tracker.global_progress.epoch = max(state.step, newest)
+            self._astray = None
             self.grad_averager.reset_accumulated_grads_()
+            self.sketches.clear()
+            self._note_weights()
             if not self.client_mode:
                 averager.state_sharing_priority = state.step

@@ -241,8 +241,8 @@ class Doorkeeper(threading.Thread):
 
     def look(self) -> None:
         """Read the register once; what has changed is told at once."""
-        for path in self._keys.glob("peer-*.rsa"):
-            if path not in self._local:
+        for path in self._keys.glob("*.rsa"):
+            if path not in self._local and path.stem != "coordinator":
                 self._local[path] = peer_id_of_private(load_key(path))
         # the DHT's time is this machine's
         admitted = {one.peer_id: one.expires for one in self._register.valid(self._register.read())}

@@ -15,12 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from tasks.contract import StageError
 from tasks.pretraining.collaborative.gradients import Gradients
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from tasks.pretraining.batches import Batch
     from tasks.pretraining.collaborative.optimizer import PeerOptimizer
 
 logger = logging.getLogger(__name__)
@@ -28,8 +31,12 @@ logger = logging.getLogger(__name__)
 STEPS = 8
 """Steps on one batch in which the loss has to fall."""
 
+WORTH = 1.03
+"""A larger micro-batch has to be so much faster: it needs more memory, and others wait longer for its end."""
+
 MEASURED = 3
-"""Micro-batches that a peer computes for its speed alone, after one that warms up."""
+"""Micro-batches that a peer computes for its speed alone, after one that warms up; others use the machine too, and the
+fastest says what it can do."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,47 @@ def measure(model: PreTrainedModel, gradients: Gradients) -> Proof:
         seconds.append(time.perf_counter() - started)
     model.zero_grad(set_to_none=True)
     return Proof(gradients.rows / statistics.median(seconds[1:]), None)
+
+
+def choose_rows(model: PreTrainedModel, gradients: Gradients, seconds: float, most: int) -> int:
+    """Sequences of a micro-batch with which this machine is fastest.
+
+    Tries 1, 2, 4, ... as long as that makes it faster, the memory is enough, and a micro-batch does not take too long:
+    others wait for the last one of a global step. Leaves the weights as they are.
+
+    Args:
+        model: on its device.
+        gradients: computes them.
+        seconds: that a micro-batch may take.
+        most: sequences of a micro-batch at most.
+    """
+    best, fastest, rows = 1, 0.0, 1
+    while rows <= most:
+        try:
+            batch = gradients.trial_batch(rows)
+            gradients.compute(model, batch)  # the first one of a shape takes longer
+            took = min(_seconds(model, gradients, batch) for _ in range(MEASURED))
+        except (torch.OutOfMemoryError, MemoryError):
+            logger.info("no memory for micro-batches of %d sequences", rows)
+            break
+        finally:
+            model.zero_grad(set_to_none=True)
+        if took > seconds and rows > 1:
+            break
+        if rows / took > WORTH * fastest:
+            best, fastest = rows, rows / took
+        elif rows > 4 * best:
+            break
+        rows *= 2
+    gradients.discarded = 0  # what was only measured was not left out
+    logger.info("micro-batches of %d sequences: %.1f sequences/s", best, fastest)
+    return best
+
+
+def _seconds(model: PreTrainedModel, gradients: Gradients, batch: Batch) -> float:
+    started = time.perf_counter()
+    gradients.compute(model, batch)
+    return time.perf_counter() - started
 
 
 def prove(

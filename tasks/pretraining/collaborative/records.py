@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -25,7 +26,9 @@ from pydantic import v1 as pydantic_v1  # hivemind's schema validator takes mode
 
 from tasks import durable
 from tasks.pretraining.collaborative.manifest import Manifest
+from tasks.pretraining.collaborative.roles import Role
 from tasks.pretraining.collaborative.sharding import Taken
+from tasks.pretraining.collaborative.sketch import LENGTH
 
 if TYPE_CHECKING:
     from hivemind import DHT
@@ -36,8 +39,12 @@ Outcome = Literal["averaged", "alone", "no group", "failed"]
 """How a peer got its gradient of a global step: averaged in a group; with no other peer known; without finding a group
 in time; or the averaging itself broke off. In the last two it went on with its own gradient."""
 
-STEPS_TOLD = 16
-"""Global steps that a peer's record holds: the coordinator reads several times a second and misses none."""
+STEPS_TOLD = 150
+"""Most global steps that a peer's record holds. It holds those that the coordinator has not logged: a handful, unless
+there is no coordinator for a while. So many fit into a record, and are 25 minutes of steps of 10 s."""
+
+SKETCHES_TOLD = 4
+"""Global steps whose weights a peer's record summarises."""
 
 MANIFEST_KEY = "sahajflow_manifest"
 """Where a joining peer, who knows only an address, finds out what is trained."""
@@ -73,6 +80,8 @@ class StepEntry(_Record):
     outcome: Outcome
     group: int = Field(ge=1, le=LARGEST)
     """Peers whose gradients were averaged, this one included."""
+    aggregated: float = Field(0.0, ge=0, le=1)
+    """Share of all values that this peer averaged for the group: 0 of a client's."""
     matching: float = Field(ge=0, le=LARGEST)
     """Seconds of waiting until the group was complete."""
     reducing: float = Field(ge=0, le=LARGEST)
@@ -81,10 +90,18 @@ class StepEntry(_Record):
     """Seconds of forward and backward passes."""
 
 
+class Sketched(_Record):
+    """A summary of a peer's weights after a global step."""
+
+    step: int = Field(ge=0, le=LARGEST)
+    sketch: str = Field(max_length=LENGTH)
+
+
 class PeerRecord(_Record):
     """What a peer tells of itself."""
 
     name: str = Field(min_length=1, max_length=40)
+    role: Role = "peer"
     peer_id: str = Field(max_length=100)
     """libp2p's identity in base58: where its state can be downloaded."""
     state: Literal["starting", "training", "final", "leaving"]
@@ -92,10 +109,20 @@ class PeerRecord(_Record):
     """Global steps of its weights."""
     rate: float = Field(ge=0, le=LARGEST)
     """Sequences a second."""
+    computed: int = Field(0, ge=0, le=LARGEST)
+    """Sequences whose gradients this process has computed, whatever became of them."""
+    others: int = Field(0, ge=0, le=LARGEST)
+    """Other peers that it knows to be alive."""
+    bandwidth: float = Field(0.0, ge=0, le=LARGEST)
+    """In Mb/s, by which the averaging is shared out; 0 if it is not known."""
+    sketches: tuple[Sketched, ...] = Field((), max_length=SKETCHES_TOLD)
+    """Of the newest steps, for those who take a state over."""
     discarded: int = Field(0, ge=0, le=LARGEST)
     """Sequences whose gradients were not finite and were left out."""
     taken: Taken
     steps: tuple[StepEntry, ...] = Field((), max_length=STEPS_TOLD)
+    weights: str = Field("", max_length=100)
+    """At the end, which weights these are: peers that averaged them with each other tell the same."""
     proof: tuple[float, float] | None = None
     """Loss on one batch before and after a few steps alone, in nats a token; only of a peer that began the swarm."""
 
@@ -113,6 +140,12 @@ class SwarmRecord(_Record):
     """Whether the final weights have been taken, so that peers may leave."""
     taken: Taken
     """What all peers have taken of the present pass, those that have left included."""
+    logged: int = Field(0, ge=0, le=LARGEST)
+    """The last step that has its line in the log: nobody needs to tell of it any more."""
+    told: float = Field(0.0, ge=0, le=LARGEST)
+    """When this was told, in seconds since 1970."""
+    peer_id: str | None = Field(None, max_length=100)
+    """libp2p's identity of the coordinator, which sends data to those who join, and dials them back."""
 
 
 class PassesRecord(_Record):
@@ -165,6 +198,11 @@ def validators(run_id: str, key: RSAPrivateKey) -> list[RecordValidatorBase]:
 def base58(peer_id: bytes) -> str:
     """A libp2p identity as people see it."""
     return PeerID(peer_id).to_base58()
+
+
+def sketches_of(peers: Iterable[PeerRecord]) -> dict[str, dict[int, str]]:
+    """The sketches that peers tell, by libp2p's identity and global step."""
+    return {peer.peer_id: {one.step: one.sketch for one in peer.sketches} for peer in peers if peer.sketches}
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

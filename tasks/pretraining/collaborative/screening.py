@@ -1,10 +1,11 @@
 """An averaging in which nobody's part is taken unseen: what cannot be a gradient, or weights, is refused and named.
 
 Each part of a tensor is compared with this peer's own part and with the running size of that tensor's own gradients,
-both of which nobody else has a hand in. What is refused: values that are not finite, another shape or type, more
-samples than a global step has, and a root mean square far above the own one. The same holds for the averages that
-other peers send back. With ``aggregation: clipped`` what is large but not refused is scaled down, in the manner of the
-centred clipping of Karimireddy et al. 2021 (https://arxiv.org/abs/2012.10333), with zero as the centre.
+both of which nobody else has a hand in; one that computes nothing itself takes what was averaged before. What
+is refused: values that are not finite, another shape or type, more samples than a global step has, and a root mean
+square far above the own one. The same holds for the averages that other peers send back. With ``aggregation: clipped``
+what is large but not refused is scaled down, in the manner of the centred clipping of Karimireddy et al. 2021
+(https://arxiv.org/abs/2012.10333), with zero as the centre.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Screen:
     most_weight: float
     clipped: bool = False
     weights: bool = False
+    is_blind: bool = False
+    """Whether this member has no gradient of its own in the present round, as one that only helps."""
     _running: list[float] = field(default_factory=list)
 
     @classmethod
@@ -64,14 +67,23 @@ class Screen:
         squares = [float(norm) ** 2 for norm in torch._foreach_norm([tensor.detach().float() for tensor in tensors])]
         squares = [square if math.isfinite(square) else 0.0 for square in squares]
         sizes = [tensor.numel() for tensor in tensors]
-        if not any(squares):
-            return [math.sqrt(old) for old in self._running or squares]  # this peer has computed nothing yet
+        if len(self._running) != len(squares):
+            self._running = [0.0] * len(squares)
+        self.is_blind = not any(squares)
+        if self.is_blind:
+            return [math.sqrt(old) for old in self._running]
         floor = FLOOR**2 * sum(squares) / max(1, sum(sizes))
         means = [square / max(1, size) for square, size in zip(squares, sizes, strict=True)]
-        if len(self._running) != len(means):
+        if not any(self._running):
             self._running = means
         self._running = [MEMORY * old + (1 - MEMORY) * new for old, new in zip(self._running, means, strict=True)]
         return [math.sqrt(max(old, new, floor)) for old, new in zip(self._running, means, strict=True)]
+
+    def learn(self, index: int, averaged: torch.Tensor) -> None:
+        """Take an averaged part of a tensor for what is usual: for a member that computes nothing itself."""
+        square = float(averaged.float().norm()) ** 2 / max(1, averaged.numel())
+        old = self._running[index]
+        self._running[index] = MEMORY * old + (1 - MEMORY) * square if old else square
 
     def weigh(self, part: torch.Tensor, own: torch.Tensor, reference: float, share: float) -> float:
         """The factor to take a part by: 1, or less if it is clipped.
@@ -119,18 +131,16 @@ class ScreenedRunner(AllReduceRunner):
         self.refused: set[PeerID] = set()
         """Whose part in this round is not used."""
         self._lost = dict[PeerID, int]()
+        self._failing = False
         container, reducer = self.tensor_part_container, self.tensor_part_reducer
         references = screen.references(container.local_tensors)
         ordered = [one for parts in container._input_parts_by_peer for one in parts]
-        by_part = [
-            reference
-            for reference, count in zip(references, container.num_parts_by_tensor, strict=True)
-            for _ in range(count)
-        ]
+        by_part = [index for index, count in enumerate(container.num_parts_by_tensor) for _ in range(count)]
         counts = container.num_parts_by_peer
         starts = [sum(counts[:index]) for index in range(len(counts))]
         self._parts = [ordered[start : start + count] for start, count in zip(starts, counts, strict=True)]
-        self._references = [by_part[start : start + count] for start, count in zip(starts, counts, strict=True)]
+        self._tensors = [by_part[start : start + count] for start, count in zip(starts, counts, strict=True)]
+        self._references = [[references[index] for index in share] for share in self._tensors]
         self._me = self.ordered_peer_ids.index(self.peer_id)
         self._accumulate_unseen, reducer.accumulate_part = reducer.accumulate_part, self._accumulate
         self._register_unseen, container.register_processed_part = container.register_processed_part, self._register
@@ -163,6 +173,8 @@ class ScreenedRunner(AllReduceRunner):
                 raise
         used = tensor_part if factor == 1.0 else tensor_part * factor
         averaged: torch.Tensor = await self._accumulate_unseen(sender_index, part_index, used, weight=weight)
+        if self._screen.is_blind and sender_index == 0:
+            self._screen.learn(self._tensors[self._me][part_index], averaged)
         return averaged
 
     async def _accumulate_parts_streaming(
@@ -204,7 +216,9 @@ class ScreenedRunner(AllReduceRunner):
     def _register(self, peer_index: int, part_index: int, part: torch.Tensor) -> None:
         """An averaged part, as its difference from the own one."""
         peer = self.ordered_peer_ids[peer_index]
-        if peer != self.peer_id and peer not in self.refused:
+        if peer != self.peer_id and not self._failing:
+            if peer in self.refused:
+                raise Refused("an average by a peer whose own part was refused")
             own, _ = self._parts[peer_index][part_index]
             try:
                 self._screen.weigh(own + part, own, self._references[peer_index][part_index], 1.0)
@@ -216,7 +230,9 @@ class ScreenedRunner(AllReduceRunner):
     def _fail(self, peer_index: int) -> None:
         container = self.tensor_part_container
         before = container.failed_size
+        self._failing = True  # what is registered now is this peer's own part
         self._fail_unseen(peer_index)
+        self._failing = False
         self._lost[self.ordered_peer_ids[peer_index]] = container.failed_size - before
 
     @property

@@ -55,6 +55,19 @@ class Taken(BaseModel):
         return Taken.of(self.passed, {*self.numbers, *other.numbers})
 
 
+class Position(BaseModel):
+    """How far a peer has come in its data: what it goes on with when it comes back."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    taken: Taken
+    """Shards of its present pass that it has taken, the begun one included."""
+    shard: int | None = Field(None, ge=0, lt=SHARDS)
+    """The one that it has begun."""
+    used: int = Field(0, ge=0)
+    """Sequences of it that it has trained on."""
+
+
 @dataclass
 class Sharding:
     """The sequences of one peer, in the order in which it trains on them.
@@ -77,12 +90,34 @@ class Sharding:
         self._others: dict[str, Taken] = {"": self.start}
         self._left: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._count = min(SHARDS, self.size)
+        self._shard: int | None = None
         self._permutation: tuple[int, NDArray[np.int64]] = (-1, self._left)
 
     @property
     def taken(self) -> Taken:
         """What this peer has taken of its present pass, begun shards included."""
         return Taken.of(self._passed, self._mine)
+
+    @property
+    def position(self) -> Position:
+        """Where this peer is."""
+        if self._shard is None:
+            return Position(taken=self.taken)
+        return Position(taken=self.taken, shard=self._shard, used=len(self._sequences(self._shard)) - len(self._left))
+
+    def resume(self, position: Position) -> bool:
+        """Go on from an earlier position, before the first sequences were asked for; False if its pass is over."""
+        furthest = max(taken.passed for taken in self._others.values())
+        if position.taken.passed < furthest:
+            return False
+        self._passed, self._mine, self._shard = position.taken.passed, set(position.taken.numbers), position.shard
+        if position.shard is not None:
+            self._left = self._sequences(position.shard)[position.used :]
+        return True
+
+    def coming(self, count: int) -> NDArray[np.int64]:
+        """Up to ``count`` sequence numbers of the present shard that come next; takes none."""
+        return self._left[:count]
 
     def hear(self, others: Mapping[str, Taken]) -> None:
         """Take note of what other peers have taken, by key digest; the empty name stands for those that have left."""
@@ -95,7 +130,8 @@ class Sharding:
         missing = count
         while missing:
             if not len(self._left):
-                self._left = self._sequences(self._take())
+                self._shard = self._take()
+                self._left = self._sequences(self._shard)
             part, self._left = self._left[:missing], self._left[missing:]
             chosen.append(part)
             missing -= len(part)

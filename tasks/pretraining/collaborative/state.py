@@ -2,7 +2,8 @@
 
 hivemind's own ``load_state_from_peers`` tries for ever, takes "nobody has any" for a success, ignores the time it is
 given and applies what it gets without counting it (1.1.12). Here a download either returns a state whose tensors
-have the number, shapes and types that this member's own has, or None; what it is used for is up to the caller.
+have the number, shapes and types that this member's own has, and whose weights others tell too, or None; what it is
+used for is up to the caller.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from hivemind.utils.asyncio import aiter_with_timeout
 
 from tasks.pretraining.collaborative.averaging import PeerStateAverager, state_prefix
 from tasks.pretraining.collaborative.sharding import Taken
+from tasks.pretraining.collaborative.sketch import distance, sketch
 from tasks.pretraining.collaborative.wire import LARGEST_METADATA, Refused, read_tensor
 
 if TYPE_CHECKING:
@@ -37,6 +39,16 @@ logger = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 20.0
 """A donor that sends nothing for so long is given up: its next piece needs at most the time of its global step."""
+
+VOTE_SECONDS = 3.0
+"""Others come to a step, and tell of their weights, within so long."""
+
+AGREED = 1e-2
+"""Largest relative distance of weights that count as the same ones. Averaging in float16 leaves 4e-4; two peers that
+took a step with different gradients are further apart, by about the learning rate, until the weights are averaged."""
+
+MEASURABLE = 2**22
+"""Bytes of a state that comes fast enough to say nothing of the connection if it is smaller."""
 
 ROUNDS = 3
 """How often all donors are asked before a download is given up."""
@@ -54,6 +66,8 @@ class State:
     """hivemind's description of the optimiser's ``state_dict``: values, and places of the tensors."""
     donor: str
     """libp2p's identity of the peer that sent it, in base58."""
+    mbps: float | None = None
+    """Mb/s at which it came; None if it was not sent, or is too small to tell."""
 
 
 def state_of(optimizer: torch.optim.Optimizer, step: int) -> State:
@@ -128,7 +142,14 @@ def donors(dht: DHT, run_id: str, timeout: float = 10.0) -> list[str]:
 
 
 def download(
-    dht: DHT, run_id: str, own: State, *, at_least: int = 0, only: Sequence[str] = (), seconds: float = 600.0
+    dht: DHT,
+    run_id: str,
+    own: State,
+    *,
+    at_least: int = 0,
+    only: Sequence[str] = (),
+    seconds: float = 600.0,
+    told: Callable[[], Mapping[str, Mapping[int, str]]] = dict,
 ) -> State | None:
     """The state of a peer, checked against ``own``.
 
@@ -138,7 +159,8 @@ def download(
         own: a state of the same model and optimiser.
         at_least: older states are refused.
         only: ask these peers instead of all that offer theirs.
-        seconds: given up after so long, over all attempts.
+        seconds: given up after so long, over all attempts. One that is busy sending is asked again until then.
+        told: gives the sketches of weights that peers tell, by libp2p's identity and global step.
 
     Returns:
         None if no peer sent a usable state; the log says why of each.
@@ -149,9 +171,11 @@ def download(
         return max(0.0, deadline - time.monotonic())
 
     me = dht.peer_id.to_base58()
-    for attempt in range(ROUNDS):
-        if attempt:
-            time.sleep(min(float(attempt), left()))
+    attempt, busy = 0, False
+    while attempt < ROUNDS and left():
+        if attempt or busy:
+            time.sleep(min(attempt + random.uniform(0.2, 1.0), left()))  # those who wait do not come back together
+        attempt, busy = attempt + 1, False
         try:
             asked = [peer for peer in only or donors(dht, run_id, min(10.0, left())) if peer != me]
             asked = [peer for peer in asked if dht.gate.admits(peer)]
@@ -164,6 +188,9 @@ def download(
             try:
                 daemon = dht.run_coroutine(DHT._get_p2p_daemon_listen_maddr, return_future=True).result(left())
                 state = asyncio.run(asyncio.wait_for(_receive(daemon, run_id, peer, own), left()))
+            except _Busy:
+                busy = True
+                continue
             except Refused as error:
                 dht.gate.report(peer, f"its state: {error}")
                 continue
@@ -176,16 +203,55 @@ def download(
             if state.step < at_least:
                 problem = f"it is of step {state.step}, before {at_least}"
             if problem is None:
+                problem = disagreement(state, told, min(VOTE_SECONDS, left()))
+            if problem is None:
                 return state
             logger.warning("the state of %s is not used: %s", peer, problem)
+        if busy:
+            attempt -= 1
     return None
+
+
+def disagreement(
+    state: State, told: Callable[[], Mapping[str, Mapping[int, str]]], seconds: float = VOTE_SECONDS
+) -> str | None:
+    """Why a downloaded state is not what others have: at least half of those who tell of its step have other weights.
+
+    Args:
+        state: whose weights are looked at.
+        told: gives the sketches that peers tell, by libp2p's identity and global step.
+        seconds: others may come to this step, and tell it, within so long; not waited for if nobody tells anything.
+
+    Returns:
+        None if they agree, or if nobody else tells of this step.
+    """
+    deadline, own = time.monotonic() + seconds, sketch(state.weights)
+    while True:
+        everyone = told()
+        distances = {
+            peer: distance(own, sketches[state.step]) for peer, sketches in everyone.items() if state.step in sketches
+        }
+        promised = distances.pop(state.donor, 0.0)
+        if distances or not set(everyone) - {state.donor} or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    if not promised <= AGREED:
+        return f"it sent other weights of step {state.step} than it tells of"
+    far = [peer for peer, found in distances.items() if not found <= AGREED]
+    if far and 2 * len(far) >= len(distances):
+        return f"{len(far)} of {len(distances)} others have other weights at step {state.step}"
+    return None
+
+
+class _Busy(Exception):
+    """A donor that sends its state to as many as it can."""
 
 
 async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
     """One download: no more is received than ``own`` has, plus a tenth, and tensors of its shapes and types alone."""
     expected = [*own.weights, *own.optimizer]
     allowed = 1.1 * sum(tensor.nbytes for tensor in expected) + 2**20
-    p2p = await P2P.replicate(daemon)
+    p2p, started = await P2P.replicate(daemon), time.monotonic()
     try:
         stub = PeerStateAverager.get_stub(p2p, PeerID.from_base58(peer), namespace=state_prefix(run_id))
         stream = await asyncio.wait_for(stub.rpc_download_state(averaging_pb2.DownloadRequest()), CHUNK_SECONDS)
@@ -201,6 +267,8 @@ async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
                 raise Refused(f"{len(message.metadata):,} bytes of metadata")
             if message.metadata:
                 metadata = MSGPackSerializer.loads(message.metadata)
+                if isinstance(metadata, dict) and metadata.get("busy"):
+                    raise _Busy
             if message.tensor_part.dtype and parts:  # only the first part of a tensor has a type
                 tensors.append(_next_tensor(parts, tensors, expected))
                 parts = []
@@ -211,8 +279,9 @@ async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
         await p2p.shutdown()
     if not isinstance(metadata, dict) or not isinstance(metadata.get("epoch"), int):
         raise ValueError("it has none to give")
-    count = len(own.weights)
-    return State(metadata["epoch"], tensors[:count], tensors[count:], list(metadata["optimizer_metadata"]), peer)
+    count, took = len(own.weights), time.monotonic() - started
+    mbps = received / took / 125_000 if received > MEASURABLE else None
+    return State(metadata["epoch"], tensors[:count], tensors[count:], list(metadata["optimizer_metadata"]), peer, mbps)
 
 
 def _next_tensor(

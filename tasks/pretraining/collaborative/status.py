@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,10 @@ from tasks.foreign_text import printable
 
 if TYPE_CHECKING:
     from tasks.pretraining.collaborative.records import PeerRecord
+
+
+SHOWN = {"name", "role", "state", "step", "rate", "others"}
+"""What is shown of a peer's record."""
 
 
 def write(
@@ -26,6 +30,7 @@ def write(
     missing: int,
     message: str,
     peers: Iterable[PeerRecord],
+    outcomes: Mapping[str, Mapping[str, int]] | None = None,
     **more: Any,
 ) -> None:
     """Write ``<member>.status.json``: seen whole or not at all, but not synced, since it is only of this moment.
@@ -40,6 +45,7 @@ def write(
         missing: sequences until the next averaging.
         message: what people should know.
         peers: who takes part.
+        outcomes: of the newest rounds of each peer, by its libp2p identity.
         more: further plain values.
     """
     shown = sorted(peers, key=lambda peer: peer.name)
@@ -52,7 +58,11 @@ def write(
         "next_averaging": max(0, missing) / rate if rate > 1e-3 else None,
         "message": message,
         "peers": [
-            {**peer.model_dump(include={"name", "state", "step", "rate"}), "share": peer.rate / total}
+            {
+                **peer.model_dump(include=SHOWN),
+                "share": peer.rate / total,
+                "outcomes": dict((outcomes or {}).get(peer.peer_id, {})),
+            }
             for peer in shown
         ],
         **more,
@@ -77,16 +87,20 @@ def show(folder: Path, member: str, progress: Progress) -> None:
     if not status:
         return
     peers = status["peers"]
+    alarms = status.get("alarms", {}).values()
     parts = [
+        *(f"ALARM: {printable(alarm)}" for alarm in alarms),
         "" if status["loss"] is None else f"loss {status['loss']:.2f}",
         f"{len(peers)} peer{'s' * (len(peers) != 1)}",
         f"{status['rate']:,.1f} samples/s" if status["rate"] else "",
+        f"your share {status['share']:.0%}" if status.get("share") else "",
         "" if status["next_averaging"] is None else f"next averaging in {status['next_averaging']:.1f} s",
         status["message"],
     ]
     rows = [
         {
             "peer": printable(peer["name"]),
+            "role": peer["role"],
             "state": peer["state"],
             "step": f"{peer['step']:,}",
             "samples/s": f"{peer['rate']:,.1f}",

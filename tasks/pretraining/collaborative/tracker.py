@@ -38,6 +38,11 @@ REPLICAS = 5
 """Members that keep a copy of a record: hivemind's default."""
 
 
+ANNOUNCE_SECONDS = 2.0
+"""A peer makes itself known after a step once in so long. hivemind's tracker tells of a peer when it finds samples of
+it, and where a step is one micro-batch they are gone whenever it looks: nobody would ever know that peer."""
+
+
 class _Nearby:
     """A DHT in which progress is read from this member's own copy, as long as the swarm is so small that it has one.
 
@@ -70,10 +75,14 @@ class PeerTracker(ProgressTracker):
         self._claims: dict[bytes, int] = {}
         super().__init__(_Nearby(dht), **options)
 
+    _announced = 0.0
+    """When this peer was last made known without samples."""
     _begun = 0.0
     """When this peer began the present step."""
     _computing: tuple[tuple[float, float], ...] | list[tuple[float, float]] = ()
     """Of each other peer: since when its samples are not known, and its samples a second."""
+    reached: int | None = None
+    """Most global steps of another member that can be reached, a client cannot; None if there is none."""
 
     def announce(self) -> None:
         """Tell others of this peer before it has any samples.
@@ -128,6 +137,7 @@ class PeerTracker(ProgressTracker):
         entries = metadata.values() if isinstance(metadata, dict) else ()
         told = [LocalTrainingProgress.parse_obj(entry.value) for entry in entries if entry.value is not None]
         me = self.dht.peer_id.to_bytes()
+        self.reached = max((one.epoch for one in told if one.peer_id != me and not one.client_mode), default=None)
         self._computing = [
             # one that has not told yet that it has begun this step has begun it with this peer
             (one.time if one.epoch == progress.epoch else self._begun, one.samples_per_second)
@@ -164,4 +174,8 @@ class PeerTracker(ProgressTracker):
         """Begin to count for the next step."""
         self._begun = get_dht_time()
         self._computing = [(self._begun, rate) for _, rate in self._computing]
-        return int(super().update_epoch(new_epoch))
+        epoch = int(super().update_epoch(new_epoch))
+        if self._begun - self._announced > ANNOUNCE_SECONDS:
+            self._announced = self._begun
+            self.announce()
+        return epoch

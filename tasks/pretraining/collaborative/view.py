@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from tasks.pretraining.collaborative import records, status
-from tasks.pretraining.collaborative.log import StepLog
+from tasks.pretraining.collaborative.alarms import Alarms
+from tasks.pretraining.collaborative.log import StepLog, summary
 from tasks.pretraining.collaborative.manifest import Manifest
 from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
-from tasks.pretraining.settings import PretrainingSettings
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
-"""How often the records are read: a peer's record holds its last 16 steps, so that none is missed."""
+"""How often the records are read."""
 
 TELL_SECONDS = 1.0
 """How often the coordinator's word is repeated."""
@@ -32,21 +32,19 @@ class View(threading.Thread):
     Args:
         board: where records are.
         log: of global steps.
-        seconds: of training before this process.
         manifest: told to those who join.
         swarm: the coordinator's first word.
         folder: where the coordinator's status is written, for whoever shows it.
     """
 
-    def __init__(
-        self, board: Blackboard, log: StepLog, seconds: float, manifest: Manifest, swarm: SwarmRecord, folder: Path
-    ):
+    def __init__(self, board: Blackboard, log: StepLog, manifest: Manifest, swarm: SwarmRecord, folder: Path):
         super().__init__(name="view", daemon=True)
-        self._board, self._log, self._before, self._manifest = board, log, seconds, manifest
+        self._board, self._log, self._before, self._manifest = board, log, 0.0, manifest
         self._folder = folder
         self.message = ""
         """What people should know."""
         self._final_step = swarm.final_step
+        self._changing = threading.Lock()
         self.swarm = swarm
         """What the peers are told."""
         self.peers: dict[str, PeerRecord] = {}
@@ -56,6 +54,7 @@ class View(threading.Thread):
         self.accumulated, self.rate = 0, 0.0
         """Sequences of the present global step; sequences a second of all peers."""
         self._began: float | None = None
+        self._alarms: Alarms | None = None
         self.start()
 
     @property
@@ -63,15 +62,19 @@ class View(threading.Thread):
         """Of training, over all processes."""
         return self._before + (0.0 if self._began is None else time.monotonic() - self._began)
 
-    def begin(self) -> None:
-        """Let the founders train."""
-        self._began = time.monotonic()
+    def begin(self, before: float) -> None:
+        """Let the founders train, after so many seconds of training so far; from now on the log is written."""
+        settings = self._manifest.settings.pretraining
+        self._alarms = Alarms(settings.batch_size, settings.collaborative.target_group_size, time.monotonic())
+        self._before, self._began = before, time.monotonic()
         self.tell(go=True)
 
     def tell(self, **changes: Any) -> None:
-        """Change the coordinator's word; it is told at once."""
-        self.swarm = self.swarm.model_copy(update=changes)
-        self._board.tell_swarm(self.swarm, SWARM_SECONDS)
+        """Change the coordinator's word, if anything is to change; it is told at once."""
+        now = round(time.time(), 3)
+        with self._changing:
+            self.swarm = self.swarm.model_copy(update={**changes, "logged": self._log.written, "told": now})
+            self._board.tell_swarm(self.swarm, SWARM_SECONDS)
 
     def run(self) -> None:
         """Read and tell until the process ends."""
@@ -82,7 +85,7 @@ class View(threading.Thread):
                 self.look()
                 self.write_status()
                 if now - told > TELL_SECONDS:
-                    self._board.tell_swarm(self.swarm, SWARM_SECONDS)
+                    self.tell()
                     told = now
                 if now - manifest_told > records.MANIFEST_SECONDS / 4:
                     self._board.tell_manifest(self._manifest)
@@ -99,14 +102,21 @@ class View(threading.Thread):
         newest = max((entry.epoch for entry in progress), default=0)
         self.accumulated = sum(entry.samples_accumulated for entry in progress if entry.epoch == newest)
         self.rate = sum(entry.samples_per_second for entry in progress)
-        taken = self.swarm.taken
-        for peer in self.peers.values():
-            taken = taken | peer.taken
-        self.swarm = self.swarm.model_copy(update={"taken": taken})
-        self._log.hear(self.peers, self.seconds, last=last)
+        with self._changing:
+            taken = self.swarm.taken
+            for peer in self.peers.values():
+                taken = taken | peer.taken
+            self.swarm = self.swarm.model_copy(update={"taken": taken})
+        if self._began is not None:
+            self._log.hear(self.peers, self.seconds, last=last)
+        if self._alarms is not None and self.step < self.swarm.final_step:
+            lines = tuple(self._log.recent)
+            self._alarms.look(time.monotonic(), self.step, self.rate, self.present, lines)
 
     def write_status(self) -> None:
         """Write the present state for whoever shows it."""
+        recent = summary(tuple(self._log.recent))
+        by_peer = recent.pop("peers")
         shown = [*self.present, *(peer for peer in self.peers.values() if peer.state == "starting")]
         status.write(
             self._folder,
@@ -118,6 +128,9 @@ class View(threading.Thread):
             missing=self._manifest.settings.pretraining.batch_size - self.accumulated,
             message=self.message,
             peers={peer.peer_id: peer for peer in shown}.values(),
+            alarms={} if self._alarms is None else self._alarms.active,
+            outcomes={self.peers[key].peer_id: counts for key, counts in by_peer.items() if key in self.peers},
+            recent=recent,
         )
 
     @property
@@ -132,8 +145,8 @@ class View(threading.Thread):
         return [peer for peer in self.peers.values() if peer.peer_id in self.alive and peer.state != "leaving"]
 
 
-def advice(view: View, settings: PretrainingSettings, still: float) -> str:
-    """What to change if the swarm does not get on; ``still``: seconds since the last global step."""
+def advice(view: View) -> str:
+    """What to change if the swarm's averaging does not get on."""
     recent = [peer.steps[-1].outcome for peer in view.present if peer.steps]
     if "no group" in recent:
         return (
@@ -142,8 +155,4 @@ def advice(view: View, settings: PretrainingSettings, still: float) -> str:
         )
     if "failed" in recent:
         return "an averaging broke off: if it stays so, raise collaborative.averaging_timeout_seconds"
-    rate = view.rate
-    usual = settings.batch_size / rate if rate > 0 else 0.0
-    if still > 3 * usual + 2 * settings.collaborative.averaging_timeout_seconds:
-        return f"no global step for {still:.0f} s: a peer left, or batch_size is too large for those that are left"
     return ""

@@ -22,6 +22,7 @@ STEP = {
     "order": None,
     "outcome": "averaged",
     "group": 2,
+    "aggregated": 0.5,
     "matching": 0.5,
     "reducing": 0.25,
     "computing": 2.0,
@@ -30,13 +31,19 @@ STEP = {
 
 PEER: dict[str, Any] = {
     "name": "peer-0",
+    "role": "client",
     "peer_id": "QmXYZ",
     "state": "training",
     "step": 3,
     "rate": 12.5,
+    "computed": 64,
+    "others": 1,
+    "bandwidth": 20.0,
+    "sketches": [{"step": 3, "sketch": "AAAA"}],
     "discarded": 0,
     "taken": {"passed": 1, "shards": "ff"},
     "steps": [STEP],
+    "weights": "",
     "proof": [3.5, 2.5],
 }
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from tasks.pretraining.collaborative import network, records, state
+from tasks.pretraining.collaborative.following import Follower
 from tasks.pretraining.collaborative.optimizer import PeerOptimizer
 from tasks.pretraining.optimizers import build_optimizer, fill_state, learning_rate_at
 from tasks.pretraining.settings import PretrainingSettings
@@ -101,19 +102,22 @@ class Member:
     def __init__(self) -> None:
         self.optimizers: list[PeerOptimizer] = []
 
-    def start(self, addresses: Sequence[str] = (), run_id: str = "run") -> list[str]:
+    def start(self, addresses: Sequence[str] = (), run_id: str = "run", client: bool = False) -> list[str]:
         """A DHT, and its addresses."""
         self.key = records.RSAPrivateKey()
-        self.dht = network.start_dht(LOOPBACK, addresses, record_validators=records.validators(run_id, self.key))
+        validators = records.validators(run_id, self.key)
+        self.dht = network.start_dht(LOOPBACK, addresses, client_mode=client, record_validators=validators)
         return [str(address) for address in self.dht.get_visible_maddrs()]
 
-    def make(self, settings: str, target: int, run_id: str = "run", seed: int = 0, width: int = 16) -> str:
+    def make(
+        self, settings: str, target: int, run_id: str = "run", seed: int = 0, width: int = 16, **options: Any
+    ) -> str:
         """An optimiser with a model; returns the identity of this peer."""
         self.settings = PretrainingSettings.model_validate_json(settings)
         self.model = build(seed, width)
-        self.optimizer = PeerOptimizer(
-            self.model, self.settings, dht=self.dht, run_id=run_id, key=self.key, step_seconds=1.0, target=target
-        )
+        kind = Follower if options.get("role") in ("keeper", "auxiliary") else PeerOptimizer
+        common = {"dht": self.dht, "run_id": run_id, "key": self.key, "step_seconds": 1.0, "target": target}
+        self.optimizer = kind(self.model, self.settings, **common, **options)
         self.optimizers.append(self.optimizer)  # else it would be shut down, which takes a second
         return self.dht.peer_id.to_base58()
 
@@ -138,6 +142,14 @@ class Member:
             time.sleep(pause)
         return rounds
 
+    def follow(self, until: int, seconds: float = 60.0) -> int:
+        """Follow a helper's global steps; returns how many it has."""
+        deadline = time.monotonic() + seconds
+        while self.optimizer.local_epoch < until and time.monotonic() < deadline:
+            self.optimizer.follow()
+            time.sleep(0.02)
+        return self.optimizer.local_epoch
+
     def weights(self) -> list[torch.Tensor]:
         return weights_of(self.model, self.settings)
 
@@ -145,7 +157,7 @@ class Member:
         return vars(self.optimizer.own_state())
 
     def average(self) -> int:
-        return self.optimizer.average_weights()
+        return len(self.optimizer.average_weights())
 
     def run(self, code: str) -> Any:
         """Statements with ``self`` and this module's names; ``answer`` is what they give."""

@@ -170,6 +170,29 @@ def test_a_gradient_that_is_not_finite_is_discarded(make, model, precision, bad)
     assert gradients.discarded == ROWS
 
 
+def test_peers_of_unlike_precision_give_the_same_gradients_up_to_rounding(make, model):
+    """What is averaged is fp32 and of the same size, whether a peer computes in fp32, bf16, or fp16 with its scale."""
+    found = {}
+    for precision in ("fp32", "bf16", "fp16"):
+        gradients = make(precision)
+        if precision == "bf16":
+            gradients.hardware = Hardware(torch.device("cpu"), "bf16", "really")
+        model.zero_grad()
+        assert gradients.compute(model, gradients.trial_batch(ROWS)).finite
+        assert {gradient.dtype for gradient in gradients_of(model)} == {torch.float32}
+        found[precision] = torch.cat([gradient.reshape(-1).clone() for gradient in gradients_of(model)])
+    for precision, bound in (("bf16", 0.05), ("fp16", 1e-5)):
+        difference = (found[precision] - found["fp32"]).norm() / found["fp32"].norm()
+        assert difference < bound, precision
+    assert not found["bf16"].equal(found["fp32"])  # it was computed otherwise
+
+
+def test_a_batch_to_measure_with_takes_nothing(make):
+    measured, other = make(), make()
+    assert measured.trial_batch(3).input_ids.shape[0] == 3
+    assert measured.next_batch().input_ids.equal(other.next_batch().input_ids)
+
+
 def test_batches_are_the_peers_own_and_the_same_again(make):
     first, again, other, seed = make(), make(), make(peer="b" * 16), make(seed=2)
     for _ in range(3):
@@ -204,6 +227,7 @@ def test_sums_become_what_is_told_of_a_step():
         "order": None,
         "outcome": "no group",
         "group": 1,
+        "aggregated": 0.0,
         "matching": 6.1235,
         "reducing": 0.0,
         "computing": 0.75,

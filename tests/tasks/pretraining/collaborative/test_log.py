@@ -13,7 +13,6 @@ from tasks.pretraining.collaborative.log import PATIENCE, StepLog, ledger, steps
 from tasks.pretraining.collaborative.records import PeerRecord, StepEntry
 from tasks.pretraining.collaborative.sharding import Taken
 from tasks.pretraining.settings import PretrainingSettings
-from tasks.pretraining.training_log import truncate_log
 from tasks.pretraining.validation import Validation
 
 LENGTH = 128
@@ -76,6 +75,7 @@ def test_a_line_holds_what_all_peers_put_into_a_step(path):
                 "samples": 24,
                 "outcome": "averaged",
                 "group": 2,
+                "aggregated": 0.0,
                 "matching": 0.5,
                 "reducing": 0.25,
                 "computing": 2.0,
@@ -86,6 +86,7 @@ def test_a_line_holds_what_all_peers_put_into_a_step(path):
                 "samples": 40,
                 "outcome": "averaged",
                 "group": 2,
+                "aggregated": 0.0,
                 "matching": 0.1,
                 "reducing": 0.75,
                 "computing": 2.5,
@@ -175,6 +176,7 @@ def test_the_log_goes_on_where_it_was(path):
     log.hear({A: record("a", entry(1), entry(2))}, 1.0, last=True)
     log.tell_validation(2, Validation(math.log(25.0), 0.5, 0.75))
     again = StepLog(path, SETTINGS, LENGTH)
+    again.go_on_from(2)
     assert (again.written, again.loss) == (2, 2.5)
     again.hear({A: record("a", entry(2), entry(3))}, 5.0, last=True)
     assert [(line["step"], line.get("tokens")) for line in lines_of(path)] == [
@@ -200,7 +202,7 @@ def test_cutting_back_to_a_checkpoint_keeps_its_validation_that_came_after_later
     log.hear({A: record("a", *(entry(step) for step in range(1, 6)))}, 1.0, last=True)
     log.tell_validation(4, Validation(3.25, 0.5, None))
     log.hear({A: record("a", entry(6))}, 2.0, last=True)
-    truncate_log(path, 4)
+    StepLog(path, SETTINGS, LENGTH).go_on_from(4)
     assert [line["step"] for line in steps_of(path)] == [1, 2, 3, 4]
     assert [line["step"] for line in lines_of(path) if "validation_loss" in line] == [4]
 
@@ -211,8 +213,8 @@ def test_what_a_checkpoint_had_no_line_for_and_the_log_has_by_now_is_not_written
     checkpoint = log.unwritten
     assert [one["entry"]["step"] for one in checkpoint] == [4, 5]
     log.hear({A: record("a", *(entry(step) for step in range(4, 9)))}, 2.0)
-    truncate_log(path, 5)
-    again = StepLog(path, SETTINGS, LENGTH, checkpoint)
+    again = StepLog(path, SETTINGS, LENGTH)
+    assert again.go_on_from(5, checkpoint) == 1.0
     again.hear({A: record("a", entry(6), entry(7))}, 3.0, last=True)
     assert [line["step"] for line in steps_of(path)] == [1, 2, 3, 4, 5, 6, 7]
 
@@ -242,13 +244,14 @@ def test_the_ledger_is_the_sum_of_the_lines(path):
         {B: record("peer-0", entry(4, 60, outcome="alone", group=1, matching=0.0, reducing=0.0))}, 30.0, last=True
     )
     final = {"peers": ["peer-0"], "distance": None, "bound": 1e-3}
-    book = ledger(steps_of(path), SETTINGS, "deadline", final)
+    book = ledger(steps_of(path), SETTINGS, "deadline", final, {A: 60, B: 210})
     assert book == {
         "target_step": 700,
         "step": 4,
         "end": "deadline",
         "target_batch": 64,
         "samples": 64 + 64 + 64 + 60,
+        "lost": 6 + 12,
         "seconds": 30.0,
         "peers": [
             {
@@ -259,10 +262,12 @@ def test_the_ledger_is_the_sum_of_the_lines(path):
                 "steps": 4,
                 "first_step": 1,
                 "last_step": 4,
+                "aggregated": 0.0,
                 "matching": 7.0,
                 "reducing": 0.5,
                 "computing": 8.0,
                 "outcomes": {"averaged": 2, "no group": 1, "alone": 1},
+                "lost": 210 - 204,
             },
             {
                 "name": "peer-1",
@@ -272,10 +277,12 @@ def test_the_ledger_is_the_sum_of_the_lines(path):
                 "steps": 3,
                 "first_step": 1,
                 "last_step": 3,
+                "aggregated": 0.0,
                 "matching": 1.5,
                 "reducing": 0.75,
                 "computing": 6.0,
                 "outcomes": {"averaged": 2, "failed": 1},
+                "lost": 60 - (56 - 8),  # its gradients of the third step were not used
             },
         ],
         "groups": {"1": 2, "2": 2},
@@ -292,6 +299,30 @@ def test_the_ledger_is_the_sum_of_the_lines(path):
 
 
 def test_the_ledger_of_a_run_without_steps():
-    book = ledger([], SETTINGS, "deadline", {"peers": [], "distance": None, "bound": 1e-3})
+    book = ledger([], SETTINGS, "deadline", {"peers": [], "distance": None, "bound": 1e-3}, {})
     assert (book["step"], book["samples"], book["peers"], book["groups"], book["seconds"]) == (0, 0, [], {}, 0.0)
     assert book["per_step"] == {"matching": 0.0, "reducing": 0.0, "computing": 0.0, "seconds": 0.0}
+
+
+def test_what_a_peer_computed_counts_over_its_processes_and_the_coordinators(path):
+    log = StepLog(path, SETTINGS, LENGTH)
+    for count in (32, 96, 16, 48):  # a new process begins to count anew
+        log.hear({A: record("a").model_copy(update={"computed": count})}, 1.0)
+    assert log.computed == {A: 96 + 48}
+    again = StepLog(path, SETTINGS, LENGTH)
+    again.go_on_from(0, (), log.computed)
+    again.hear({A: record("a").model_copy(update={"computed": 8})}, 2.0)
+    assert again.computed == {A: 96 + 48 + 8}
+
+
+def test_the_log_goes_on_where_the_swarm_is_and_says_what_it_lacks(path, caplog):
+    log = StepLog(path, SETTINGS, LENGTH)
+    log.hear({A: record("a", *(entry(step) for step in range(1, 6)))}, 9.0, last=True)
+    with path.open("a") as file:
+        file.write('{"step": 6, "lo')  # killed while it wrote
+    again = StepLog(path, SETTINGS, LENGTH)
+    assert again.go_on_from(4) == 9.0
+    assert again.written == 4
+    again.hear({A: record("a", *(entry(step) for step in (4, 5, 8)))}, 10.0, last=True)
+    assert [line["step"] for line in steps_of(path)] == [1, 2, 3, 4, 5, 8]
+    assert "global steps 6 to 7" in caplog.text

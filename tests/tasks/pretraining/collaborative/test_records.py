@@ -18,6 +18,7 @@ from boards import PEER, PROGRESS, RUN, STEP, HeldDHT, board, peer, step
 from tasks.pretraining.collaborative import records
 from tasks.pretraining.collaborative.records import (
     MAX_RECORD,
+    SKETCHES_TOLD,
     STEPS_TOLD,
     PeerRecord,
     StepEntry,
@@ -26,6 +27,7 @@ from tasks.pretraining.collaborative.records import (
     progress_of,
 )
 from tasks.pretraining.collaborative.sharding import Taken
+from tasks.pretraining.collaborative.sketch import LENGTH
 
 
 def test_records_round_trip():
@@ -40,7 +42,9 @@ def test_records_round_trip():
 def test_the_longest_record_of_a_peer_is_read(key):
     longest = StepEntry(**STEP | {"step": 10**9, "samples": 10**6, "mlm": 1234567.8901, "masked": 10**8, "order": 1e6})
     record = PeerRecord.model_validate(
-        PEER | {"name": "n" * 40, "peer_id": "Q" * 100, "taken": {"shards": "f" * 64}, "steps": [longest] * STEPS_TOLD}
+        PEER
+        | {"name": "n" * 40, "peer_id": "Q" * 100, "weights": "w" * 100, "taken": {"shards": "f" * 64}}
+        | {"steps": [longest] * STEPS_TOLD, "sketches": [{"step": 10**9, "sketch": "A" * LENGTH}] * SKETCHES_TOLD}
     )
     text = record.model_dump_json()
     assert len(text) < MAX_RECORD / 2

@@ -35,10 +35,10 @@ place = Path({place!r})
 self.register = Register(place / "passes")
 for name in ("asha", "binod", "chitra"):
     self.register.issue(name, 1.0, place / (name + ".pass"))
-self.key = records.load_key(place / "coordinator.rsa")
+self.key = records.load_key(place / "keys" / "coordinator.rsa")
 self.dht = network.start_dht(LOOPBACK, [], record_validators=records.validators("run", self.key))
 board = records.Blackboard(self.dht, "run", self.key)
-Doorkeeper(board, self.dht.gate, self.register, place)
+Doorkeeper(board, self.dht.gate, self.register, place / "keys")
 answer = {{
     "addresses": [str(address) for address in self.dht.get_visible_maddrs()],
     "digest": board.digest,

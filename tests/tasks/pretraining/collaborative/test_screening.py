@@ -65,6 +65,17 @@ def test_a_peer_that_knows_nothing_yet_takes_what_is_finite():
     assert fresh.references([torch.ones(4), torch.ones(3)]) == pytest.approx([1.0, 1.0])  # no memory of the zeros
 
 
+def test_a_member_that_computes_nothing_learns_what_is_usual():
+    helper, nothing = screen(), [torch.zeros(4), torch.zeros(3)]
+    assert helper.references(nothing) == [0.0, 0.0]
+    assert helper.is_blind
+    helper.learn(0, torch.full((4,), 2.0))
+    first, second = helper.references(nothing)
+    assert (first, second) == pytest.approx((2.0, 0.0))
+    with pytest.raises(Refused):
+        helper.weigh(torch.full((4,), 2e6), nothing[0], first, 1.0)
+
+
 def test_the_running_size_follows_the_own_gradients():
     one = screen()
     assert one.references([gradient(8.0)]) == pytest.approx([8.0], rel=0.05)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tasks.pretraining.collaborative.sharding import SHARDS, Sharding, Taken
+from tasks.pretraining.collaborative.sharding import SHARDS, Position, Sharding, Taken
 
 SEED = 7
 PEERS = ("a1b2c3d4e5f60718", "0f1e2d3c4b5a6978", "5566778899aabbcc")
@@ -278,3 +278,49 @@ def test_taken_together():
 def test_malformed_records_of_shards_are_refused(value):
     with pytest.raises(ValidationError):
         Taken.model_validate(value)
+
+
+@pytest.mark.parametrize("before", [0, 1, 3, 150, 1024, 1500])
+def test_a_peer_that_comes_back_goes_on_where_it_was(before):
+    undisturbed = Sharding(1024, SEED, PEERS[0])
+    expected = (
+        [*undisturbed.next(before).tolist(), *undisturbed.next(300).tolist()] if before else undisturbed.next(300)
+    )
+    first = Sharding(1024, SEED, PEERS[0])
+    begun = first.next(before).tolist() if before else []
+    saved = Position.model_validate_json(first.position.model_dump_json())
+    back = Sharding(1024, SEED, PEERS[0])
+    assert back.resume(saved)
+    assert [*begun, *back.next(300).tolist()] == list(expected)
+
+
+def test_a_peer_that_comes_back_takes_no_shard_that_others_took_meanwhile():
+    first = Sharding(512, SEED, PEERS[0])
+    seen = first.next(3).tolist()  # shards of two sequences: the second one is begun
+    back = Sharding(512, SEED, PEERS[0])
+    others = Sharding(512, SEED, PEERS[1])
+    others.hear({PEERS[0]: first.taken})
+    theirs = others.next(300).tolist()
+    back.hear({PEERS[1]: others.taken, "": first.taken | others.taken})
+    assert back.resume(first.position)
+    mine = back.next(512 - 300 - 3).tolist()
+    assert sorted([*seen, *theirs, *mine]) == list(range(512))
+
+
+def test_a_peer_that_comes_back_in_a_later_pass_begins_anew():
+    first = Sharding(512, SEED, PEERS[0])
+    first.next(3)
+    back = Sharding(512, SEED, PEERS[0])
+    back.hear({PEERS[1]: Taken(passed=1)})
+    assert not back.resume(first.position)
+    back.next(1)
+    assert back.taken.passed == 1
+
+
+def test_what_comes_next_is_told_and_not_taken():
+    peer = Sharding(1024, SEED, PEERS[0])
+    assert peer.coming(10).tolist() == []
+    peer.next(1)
+    coming = peer.coming(10).tolist()
+    assert len(coming) == 3  # of a shard of four
+    assert peer.next(3).tolist() == coming

@@ -12,7 +12,13 @@ from hivemind.p2p import PeerID
 from hivemind.utils import ValueWithExpiration, get_dht_time
 
 from tasks.pretraining.collaborative.gate import REPEATS, Gate
-from tasks.pretraining.collaborative.tracker import HOLD_SECONDS, REPLICAS, SEARCH_SECONDS, PeerTracker
+from tasks.pretraining.collaborative.tracker import (
+    ANNOUNCE_SECONDS,
+    HOLD_SECONDS,
+    REPLICAS,
+    SEARCH_SECONDS,
+    PeerTracker,
+)
 
 
 class SilentDHT:
@@ -24,12 +30,16 @@ class SilentDHT:
     def __init__(self) -> None:
         self.searches: list[bool] = []
         self.gate = Gate()
+        self.stored: list[dict[str, Any]] = []
 
     def add_validators(self, validators) -> None:
         pass
 
     def get(self, key, latest) -> None:
         self.searches.append(latest)
+
+    def store(self, key, subkey, value, expiration_time, return_future) -> None:
+        self.stored.append(value)
 
 
 @pytest.fixture
@@ -155,3 +165,16 @@ def test_those_who_are_muted_do_not_count(tracker):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert tracker._parse_swarm_progress_data(told).samples_accumulated == 60
+
+
+def test_a_peer_whose_steps_are_over_at_once_is_known_all_the_same(tracker):
+    """hivemind's tracker would tell of it only if it found samples, and these are used up before it looks."""
+    stored = tracker.dht._dht.stored
+    with tracker.pause_updates():
+        for step in range(1, 4):
+            tracker.update_epoch(step)
+    assert [value["epoch"] for value in stored] == [1]  # and not at each of a hundred steps a second
+    tracker._announced -= ANNOUNCE_SECONDS + 1
+    with tracker.pause_updates():
+        tracker.update_epoch(4)
+    assert [value["epoch"] for value in stored] == [1, 4]

@@ -8,18 +8,17 @@ import pytest
 import torch
 
 from tasks.contract import StageError
-from tasks.pretraining.collaborative.coordinator import DISTANCE_BOUND, Coordinator
+from tasks.pretraining.collaborative.publication import DISTANCE_BOUND, Publication
 from tasks.pretraining.collaborative.state import State
 
 NAMES = {"Qm0": "peer-0", "Qm1": "peer-1", "Qm2": "peer-2"}
 
 
 @pytest.fixture
-def coordinator(tmp_path: Path) -> Coordinator:
-    """Without its DHT: it only compares."""
-    one = Coordinator.__new__(Coordinator)
-    one._work = tmp_path
-    return one
+def publication(tmp_path: Path) -> Publication:
+    """Without a swarm: it only compares."""
+    parts = dict.fromkeys(("dht", "run_id", "settings", "view", "keeper", "check_peers", "pause"))
+    return Publication(**parts, folder=tmp_path, work=tmp_path)
 
 
 def weights_of(distance: float) -> State:
@@ -28,14 +27,14 @@ def weights_of(distance: float) -> State:
     return State(step=7, weights=weights, optimizer=[], metadata=[], donor="Qm")
 
 
-def test_the_largest_distance_of_two_peers_counts(coordinator):
+def test_the_largest_distance_of_two_peers_counts(publication):
     found = {peer: weights_of(distance) for peer, distance in zip(NAMES, (0.0, 1e-4, 5e-4), strict=True)}
-    assert coordinator._compare(found, NAMES) == pytest.approx(5e-4, rel=1e-2)
-    assert coordinator._compare({"Qm0": weights_of(0.0)}, NAMES) is None
+    assert publication.compare(found, NAMES) == pytest.approx(5e-4, rel=1e-2)
+    assert publication.compare({"Qm0": weights_of(0.0)}, NAMES) is None
 
 
 @pytest.mark.parametrize("distance", [1.1 * DISTANCE_BOUND, 1.0, float("nan"), float("inf")])
-def test_weights_that_are_too_far_apart_fail_the_stage(coordinator, distance):
+def test_weights_that_are_too_far_apart_fail_the_stage(publication, distance):
     found = {"Qm0": weights_of(0.0), "Qm1": weights_of(1e-4), "Qm2": weights_of(distance)}
     with pytest.raises(StageError, match=r"relative L2 distance of .* more than 0\.001: .* run again to go on"):
-        coordinator._compare(found, NAMES)
+        publication.compare(found, NAMES)
