@@ -52,6 +52,8 @@ def _store_if_newer(self: TimedStorage[Any, Any], key: Any, value: Any, expirati
 
 TimedStorage.store = _store_if_newer
 
+_NO_PASS = "a record of somebody without a pass"
+
 _caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="")
 
 
@@ -151,12 +153,13 @@ class GuardedProtocol(DHTProtocol):
         except (ValueError, TypeError, UnsupportedAlgorithm):
             valid = False
         if not valid and (caller := _caller.get()):
-            self.gate.report(caller, self._why_not(record))
+            why = self._why_not(record)
+            self.gate.report(caller, why, counts=why != _NO_PASS)  # who passes it on may know of a newer pass
         return bool(valid)
 
     def _why_not(self, record: DHTRecord) -> str:
         if not self.gate.admits_owner(record.subkey):
-            return "a record of somebody without a pass"
+            return _NO_PASS
         for check in self.record_validator._validators if self.record_validator else ():
             if isinstance(check, RSASignatureValidator):
                 try:

@@ -118,15 +118,21 @@ class Gate:
         """Whether this peer was refused too often; in any process."""
         return self._found()["muted"].get(peer, 0.0) > get_dht_time()
 
-    def report(self, peer: str, what: str) -> None:
-        """Take note that something of a peer was refused; in any process, and never waits."""
+    def report(self, peer: str, what: str, *, counts: bool = True) -> None:
+        """Take note that something of a peer was refused; in any process, and never waits.
+
+        Args:
+            peer: libp2p's identity.
+            what: was refused, or why.
+            counts: towards muting it. Who has no pass may have one that this member has not heard of yet.
+        """
         self._logged[peer] += 1
         count = self._logged[peer]
         if len(self._logged) > MOST_MUTED:
             self._logged.clear()
         if count <= LOGGED or count % 100 == 0:
             logger.warning("refused, from %s: %s", peer, what)
-        text = json.dumps([peer[:100], what[:300]]).encode()  # below 4,096 bytes, so that writers do not mix
+        text = json.dumps([peer[:100], what[:300], counts]).encode()  # below 4,096 bytes, so that writers do not mix
         if select.select([], [self._telling], [], 0)[1]:
             self._telling.send_bytes(text)
 
@@ -138,18 +144,20 @@ class Gate:
     def _hear(self) -> None:
         while True:
             try:
-                peer, what = json.loads(self._hearing.recv_bytes(4096))
+                peer, what, counts = json.loads(self._hearing.recv_bytes(4096))
             except (EOFError, OSError):
                 return
-            self._count(peer, what)
+            self._count(peer, what, counts)
 
-    def _count(self, peer: str, what: str) -> None:
+    def _count(self, peer: str, what: str, counts: bool) -> None:
         now = time.monotonic()
         with self._lock:
             if len(self.refused) > MOST_MUTED and peer not in self.refused:
                 self.refused, self.reasons = Counter(), {}
             self.refused[peer] += 1
             self.reasons[peer] = what
+            if not counts:
+                return
             recent = self._recent.setdefault(peer, deque(maxlen=REPEATS))
             recent.append(now)
             for other in [one for one, times in self._recent.items() if now - times[-1] > WITHIN_SECONDS]:

@@ -140,7 +140,7 @@ def guard(p2p: P2P, gate: Gate) -> None:
             if not gate.admits(peer) or streams[peer] >= MOST_STREAMS:
                 if not gate.is_muted(peer):
                     many = streams[peer] >= MOST_STREAMS
-                    gate.report(peer, "too many streams at a time" if many else "it has no pass")
+                    gate.report(peer, "too many streams at a time" if many else "it has no pass", counts=many)
                 writer.close()
                 return
             streams[peer] += 1
@@ -160,7 +160,7 @@ def guard(p2p: P2P, gate: Gate) -> None:
             peer = remote.to_base58()
             if not gate.admits(peer):
                 if not gate.is_muted(peer):
-                    gate.report(peer, "it has no pass")
+                    gate.report(peer, "it has no pass", counts=False)
                 raise Refused("not admitted")
             try:
                 answer: bytes = await handler(request, remote)

@@ -66,7 +66,7 @@ def believe_everything() -> None:
     """A hostile peer has no screen and mutes nobody."""
     screening.Screen.weigh = lambda self, part, own, reference, share: 1.0
     screening.check_tensor = lambda *arguments: None
-    gate.Gate.report = lambda self, peer, what: None
+    gate.Gate.report = lambda self, peer, what, **options: None
 
 
 KINDS = ("nan", "large", "shapes")

@@ -34,6 +34,14 @@ def test_all_may_call_until_they_are_refused_repeatedly():
     assert gate.admits("alice")
 
 
+def test_who_only_lacks_a_pass_is_not_muted():
+    gate = Gate()
+    for _ in range(2 * REPEATS):
+        gate.report("newcomer", "it has no pass", counts=False)
+    wait_for(lambda: gate.refused["newcomer"] == 2 * REPEATS)
+    assert gate.admits("newcomer")
+
+
 def test_who_is_muted_is_heard_again_later(monkeypatch):
     monkeypatch.setattr(module, "MUTED_SECONDS", 0.2)
     gate = Gate()

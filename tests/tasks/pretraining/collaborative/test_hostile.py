@@ -27,7 +27,7 @@ TARGET = 8 * attacks.ROWS
 SETTINGS = PretrainingSettings(
     steps=STEPS,
     batch_size=TARGET,
-    learning_rate=0.02,
+    learning_rate=0.005,
     warmup_steps=1,
     collaborative={
         "matchmaking_seconds": 2.0,

@@ -55,7 +55,7 @@ identity = identities.write_identity(self.key, place / "{name}.identity")
 validators = records.validators("run", self.key)
 self.dht = network.start_dht(LOOPBACK, {addresses!r}, identity, record_validators=validators)
 self.dht.gate.ask_for_passes({digest!r}, [{identity!r}])
-self.watch = watch.Watch(records.Blackboard(self.dht, "run", self.key), {digest!r}, True)
+self.watch = watch.Watch(records.Blackboard(self.dht, "run", self.key), {digest!r}, {addresses!r}, True)
 """
 
 STRANGER = """
