@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV ?= .venv
 GAUDI_VENV ?= .venv-gaudi
 
-.PHONY: demo test test-gaudi lint real-text churn
+.PHONY: demo test test-gaudi lint crashes churn real-text
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/sahajflow run demo
@@ -23,6 +23,10 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+
+# The demo made small, to its end through 50 times kill -9: a quarter of an hour on two cores. The tests make 8.
+crashes: $(VENV)/.installed
+	$(VENV)/bin/python -P tests/flows/crash_run.py
 
 # The figures of docs/results.md, over the project's real Bengali data: about an hour on two cores.
 real-text: $(VENV)/.installed

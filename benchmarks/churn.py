@@ -243,7 +243,7 @@ def kills(place: Path, store: Path, *, steps: int, seed: int) -> dict[str, Any]:
         seed: of the times.
     """
     chance = random.Random(seed)
-    times = sorted(chance.sample(range(2, max(5, steps - 6)), 2))
+    times = sorted(chance.sample(range(3, steps // 3), 2))  # early, so that those who come later take part
     with Swarm(place, store, (f"pretraining.steps={steps}",)) as swarm:
         swarm.start_flow()
         for name in ("asha", "bimal", "chitra"):
@@ -358,11 +358,12 @@ def returning(place: Path, store: Path, *, steps: int) -> dict[str, Any]:
 
         def go_on_alone() -> None:
             before = swarm.step
-            wait_for(lambda: min(map(swarm.step_of, swarm.peers)) >= before + 3, "the peers train on")
+            goal = min(before + 3, steps)
+            wait_for(lambda: min(map(swarm.step_of, swarm.peers)) >= goal, "the peers train on")
             away.append((before, min(map(swarm.step_of, swarm.peers))))
             swarm.start_flow()
             assert swarm.address == address, (swarm.address, address)
-            wait_for(lambda: swarm.step > away[-1][1], "the new coordinator sees the swarm", swarm)
+            wait_for(lambda: swarm.step >= away[-1][1], "the new coordinator sees the swarm", swarm)
 
         wait_for(lambda: swarm.step >= 5, "step 5", swarm)
         folder = swarm.folder
@@ -400,7 +401,7 @@ def main() -> None:
     arguments = parser.parse_args()
     short, seed = arguments.short, arguments.seed
     runs: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
-        "kills": lambda place, store: kills(place, store, steps=14 if short else 60, seed=seed),
+        "kills": lambda place, store: kills(place, store, steps=60 if short else 200, seed=seed),
         "turnover": lambda place, store: turnover(
             place,
             store,
@@ -410,7 +411,7 @@ def main() -> None:
             seed=seed,
             least=5 if short else 30,
         ),
-        "return": lambda place, store: returning(place, store, steps=40 if short else 100),
+        "return": lambda place, store: returning(place, store, steps=80 if short else 300),
     }
     wrong = set(arguments.which) - set(runs)
     if wrong:

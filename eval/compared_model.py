@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eval.compared_settings import TOKENIZER_FILES, WEIGHTS, ComparedModel
+from eval.compared_settings import ComparedModel
+from eval.hub_model import fetched
 from eval.settings import EvaluationSettings
 from tasks.contract import SCRATCH, Progress, Stage, StageError, UserError
 from tasks.foreign_text import first_line
@@ -59,8 +60,8 @@ def run(settings: ComparedModel, inputs: Mapping[str, Path], folder: Path, progr
         progress: told the steps: files, tokenizer, weights.
 
     Returns:
-        ``parameters`` of the body, ``architecture``, ``vocabulary`` (entries), ``tokenizer`` (its class),
-        ``keeps_accents``, ``weights_left_out`` (heads for other tasks).
+        ``commit`` (None for a local model), ``parameters`` of the body, ``architecture``, ``vocabulary`` (entries),
+        ``tokenizer`` (its class), ``keeps_accents``, ``weights_left_out`` (heads for other tasks).
 
     Raises:
         StageError: the model cannot be had, or cannot be used.
@@ -70,11 +71,15 @@ def run(settings: ComparedModel, inputs: Mapping[str, Path], folder: Path, progr
     what = settings.hub or "the model"
     progress(0, 3, unit="steps", note=f"files of {what}")
     try:
-        files = settings.files_in(settings.folder or _fetched(settings))
+        source = settings.folder or fetched(settings)
+        files = settings.files_in(source)
         if problem := _config_problem(files["config.json"]):
             raise UserError(f"{files['config.json'].parent}: {problem}")
     except UserError as error:
         raise StageError(str(error)) from None
+    commit = source.name if settings.folder is None else None  # what the hub's cache names its folders by
+    if settings.revision == "main" and commit is not None:
+        logger.info("%s: main is commit %s; as revision it would pin the model", what, commit)
     staged = folder / SCRATCH / "model"
     _link(files, staged)
     checkpoint = folder / "checkpoint"
@@ -105,6 +110,7 @@ def run(settings: ComparedModel, inputs: Mapping[str, Path], folder: Path, progr
         raise StageError(f"{what}: its tokenizer gives other tokens once it is saved, so it cannot be used")
     progress(3, 3, unit="steps", note="ready")
     return {
+        "commit": commit,
         "parameters": parameters,
         "architecture": config.model_type,
         "vocabulary": len(tokenizer),
@@ -112,51 +118,6 @@ def run(settings: ComparedModel, inputs: Mapping[str, Path], folder: Path, progr
         "keeps_accents": keeps_accents,
         "weights_left_out": left_out,
     }
-
-
-def _fetched(settings: ComparedModel) -> Path:
-    """The folder of the hub's cache that holds the model at its commit."""
-    from huggingface_hub import errors, snapshot_download
-    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
-    from huggingface_hub.utils import logging as hub_logging
-
-    assert settings.hub is not None
-    small = ["config.json", *TOKENIZER_FILES]
-    remedy = "give local: FOLDER with a copy, or leave the model out of evaluation.compare_with"
-    verbosity = hub_logging.get_verbosity()
-    hub_logging.set_verbosity_error()  # it tells of every try
-    disable_progress_bars()
-    try:
-        # safetensors are asked for first, and PyTorch's own files only of a model that has none
-        for weights in ([WEIGHTS[0], WEIGHTS[1], "model-*.safetensors"], [*WEIGHTS[2:], "pytorch_model-*.bin"]):
-            folder = Path(
-                snapshot_download(settings.hub, revision=settings.revision, allow_patterns=[*small, *weights])
-            )
-            if any((folder / name).is_file() for name in weights):
-                break
-    except errors.GatedRepoError:
-        raise StageError(
-            f"{settings.hub}: its page asks for an account: accept its conditions there and log in with "
-            f"`hf auth login`; or {remedy}"
-        ) from None
-    except errors.RepositoryNotFoundError:
-        raise StageError(
-            f"{settings.hub}: the hub has no such model, or hides it; check the name, or {remedy}"
-        ) from None
-    except errors.RevisionNotFoundError:
-        raise StageError(f"{settings.hub}: has no commit {settings.revision}; check the revision") from None
-    except errors.LocalEntryNotFoundError as error:
-        raise StageError(
-            f"{settings.hub}: the hub does not answer, and its cache on this machine lacks the model; {remedy}"
-        ) from error
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise StageError(f"{settings.hub}: cannot be fetched ({first_line(error)}); run again, or {remedy}") from error
-    finally:
-        hub_logging.set_verbosity(verbosity)
-        enable_progress_bars()
-    return folder
 
 
 def _config_problem(path: Path, evaluation: EvaluationSettings | None = None) -> str | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from eval.fields import RepositoryName, Revision, absolute
+from eval.fields import ModelRevision, RepositoryName, absolute
 from tasks.contract import Settings, UserError, UserPath
 from tasks.user_files import file_problem, shown
 
@@ -32,7 +32,10 @@ class ComparedModel(Settings):
     """A model of the Hugging Face hub at a commit, or one in a local folder; and how its tokenizer is built."""
 
     hub: RepositoryName | None = Field(None, description="owner/name of a model of the Hugging Face hub")
-    revision: Revision | None = Field(None, description="its commit, 40 hexadecimal digits")
+    revision: ModelRevision | None = Field(
+        None,
+        description="its commit, 40 hexadecimal digits; main: the newest one when it is fetched, as recorded then",
+    )
     local: Annotated[str | None, absolute] = Field(
         None, description="folder with a copy of the hub's model, read in its place; nothing is fetched"
     )

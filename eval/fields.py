@@ -37,4 +37,12 @@ def name_of(what: str, example: str) -> AfterValidator:
 
 RepositoryName = Annotated[str, like(r"[\w.-]+/[\w.-]+", "should be owner/name, as in the page's address")]
 
+ModelRevision = Annotated[
+    str,
+    like(
+        "[0-9a-f]{40}|main",
+        "pin it: a revision is the full commit hash, 40 digits of 0-9 and a-f; or main, the newest when it is fetched",
+    ),
+]
+
 Revision = Annotated[str, like("[0-9a-f]{40}", "pin it: a revision is the full commit hash, 40 digits of 0-9 and a-f")]

@@ -22,6 +22,7 @@ from eval.settings import EvaluationSettings, FineTuningSettings, ModelName, Tas
 from eval.summary import Measured, Pair, conclude, task_summary
 from tasks.contract import EXECUTION, Progress, Settings, Stage, StageError
 from tasks.identity import identity_of
+from tasks.room import of_inputs
 
 _COLUMNS = (
     "task",
@@ -253,4 +254,4 @@ def _describe(source: dict[str, Any]) -> str:
     return "own files"
 
 
-STAGE = Stage("evaluate", version=5, settings=GatheringSettings, run=run)
+STAGE = Stage("evaluate", version=5, settings=GatheringSettings, run=run, room=of_inputs)

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -38,6 +38,7 @@ _SECRET = re.compile(
     r"TOKEN(?!IZER)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|_KEY$|AUTH_STRING|CONNECTION_(STRING|URL)",
     re.IGNORECASE,
 )
+_NAME = "%Y%m%dT%H%M%S.%f"
 _SHORTEST_SECRET = 6
 _LONGEST_REASON = 1_000
 _TAIL = 8_192
@@ -120,10 +121,13 @@ def _end(log: _Log) -> None:
 
 def _open(folder: Path) -> _Log:
     """The log of an attempt that begins now. Where none can be written, on a full disk, the stage goes on without."""
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z-{os.getpid()}.log"
+    now = datetime.now(UTC)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return _Log(folder / name)
+        before = [started for path in folder.glob("*.log") if (started := _started(path)) is not None]
+        if before:  # their order is that of the attempts, although the clock may have been set back between them
+            now = max(now, max(before) + timedelta(microseconds=1))
+        return _Log(folder / f"{now:{_NAME}}Z-{os.getpid()}.log")
     except OSError:
         return _Log(Path(os.devnull))
 
@@ -168,16 +172,26 @@ def attempts(store: Store, stage: str | None = None) -> list[Attempt]:
     return sorted((one for one in found if one is not None), key=lambda one: one.path.name, reverse=True)
 
 
+def _started(log: Path) -> datetime | None:
+    """When an attempt began, by the name of its log; None for another file."""
+    try:
+        return datetime.strptime(log.name.partition("Z-")[0], _NAME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
 def _read(store: Store, path: Path) -> Attempt | None:
     stage, fingerprint = path.parts[-3:-1]
     try:
-        started = datetime.strptime(path.name.partition("Z-")[0], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
+        started = _started(path)
         pid = int(path.stem.partition("Z-")[2])
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL))
             last = file.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
     except (OSError, ValueError):
         return None  # removed meanwhile, or none of ours
+    if started is None:
+        return None
     state: State
     if end := _END.fullmatch(last):
         state, reason = end.group(1), end.group(2) or ""  # type: ignore[assignment]

@@ -106,6 +106,7 @@ def run_reported(options: Options) -> State[None] | None:
         return state
     attempt = current_attempt.get() or Attempt()
     reporter = Reporter(Path(options.recipe).stem)
+    reporter.begin()
     try:
         attempt.outcomes = run_chain(options, lambda node, work: _run_as_task(node, work, attempt.show, reporter))
         tell_history(attempt.outcomes, options, reporter)

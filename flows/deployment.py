@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from flows import local_server
 from flows.automations import Level, mark_dead_runs, notify
 from flows.background import Background
+from flows.lost_runs import mark_lost_runs
 from flows.reconcile import (
     DEFINITIONS,
     Difference,
@@ -74,6 +75,7 @@ def up(
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
+        mark_lost_runs(client)  # before the worker asks for work: a run that is no more must not be in its way
         _make_pools(client, pools_of(definitions))
         choices = operators_choices(client)
     for pool in serving:

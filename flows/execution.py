@@ -27,11 +27,12 @@ from flows.at_once import Ended, one_by_one, threads_until_the_end
 from flows.graph import Node, nodes_of
 from flows.plan import Selection, Step, make_plan
 from flows.recipe import Recipe, load_recipe
-from flows.step_work import StageOutcome, Work, work_of
-from tasks.contract import Run, StageError, UserError
+from flows.step_work import StageOutcome, Work, still_needed, work_of
+from tasks.contract import MachineError, Run, StageError, UserError
 from tasks.corpus import check as check_corpus
 from tasks.foreign_text import first_line
 from tasks.identity import identity_of
+from tasks.room import shortage
 from tasks.store import FileDigests, Store
 
 logger = logging.getLogger("sahajflow")
@@ -108,10 +109,19 @@ def blocked(prepared: Prepared) -> str | None:
     from tasks.pretraining.engines import check_engine
     from tasks.pretraining.settings import PretrainSettings
 
-    for step in prepared.steps:
-        if isinstance(step.node.settings, PretrainSettings) and step.action != "reuse":
-            return check_engine(step.node.settings, prepared.store.root)
-    return None
+    to_do = [step for step in prepared.steps if step.action != "reuse"]
+    for step in to_do:
+        if isinstance(step.node.settings, PretrainSettings) and (
+            reason := check_engine(step.node.settings, prepared.store.root)
+        ):
+            return reason
+    known = {step.node.name: step.path for step in (*prepared.inputs, *prepared.steps) if step.record is not None}
+    needs = {}
+    for step in to_do:
+        inputs = {name: path for name, source in step.node.inputs.items() if (path := known.get(source)) is not None}
+        work = prepared.store.work(step.node.stage.name, step.fingerprint) if step.fingerprint else None
+        needs[step.node.name] = still_needed(step.node, inputs, work)
+    return shortage(needs, prepared.store.root)
 
 
 def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
@@ -199,7 +209,7 @@ def carry_out(
             for step, result in ended:
                 if not isinstance(result, Exception):
                     outcomes[step.node.name] = result
-                elif isinstance(result, UserError | OSError) or not step.node.dispensable:
+                elif isinstance(result, UserError | OSError | MachineError) or not step.node.dispensable:
                     raise result
                 else:
                     failures[step.node.name] = one_line(result)

@@ -49,7 +49,7 @@ def status(store_folder: str | None) -> list[str]:
             lines.append(f"running    {lock.stem}  process {holder['pid']} on {holder['host']} since {since}")
     for work in sorted((store.root / "work").glob("*/*")):
         if locks.holder_of(store.lock(work.parent.name, work.name)) is None:
-            minutes = (time.time() - last_change(work)) / 60
+            minutes = max(0.0, time.time() - last_change(work)) / 60
             name = f"{work.parent.name}-{work.name}"
             ended = newest.pop(name, None)
             how = f"  {ended.state}{f': {ended.reason}' * bool(ended.reason)}" if ended else ""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows import local_server
 from flows.artifacts import Shown, key_of
+from flows.lost_runs import mark_lost_runs, note_process
 from tasks.contract import Rows
 from tasks.foreign_text import printable
 
@@ -125,6 +126,13 @@ class Reporter:
             self._running.remove(running)
             if running.shown:
                 self._send("progress", running.tell)
+
+    def begin(self) -> None:
+        """Say whose process this run is, and which earlier runs of this machine have none any more."""
+        run = _run_ids()["flow_run_id"]
+        if run is not None:
+            self._send("the run's process", lambda client: note_process(client, run))
+        self._send("lost runs", mark_lost_runs)
 
     def show(self, shown: Shown) -> None:
         """Put a table or a text on the page of the current run."""

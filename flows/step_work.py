@@ -6,18 +6,21 @@ import errno
 import logging
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from flows.attempts import logged
+from flows.graph import Node
 from flows.plan import Step, counted
 from flows.retention import note_use
 from tasks import locks
-from tasks.contract import Progress, Run, StageError, UserError
+from tasks.contract import MachineError, Progress, Run, StageError, UserError
 from tasks.identity import fingerprint_of, identity_of
 from tasks.record import Damaged, Input, Record, read_record, verified_record
+from tasks.room import shortage, size_of
 from tasks.store import Building, FileDigests, Store
 from tasks.user_files import shown
 
@@ -52,7 +55,11 @@ def work_of(
     """
 
     def work(progress: Progress) -> StageOutcome:
-        started = time.time()
+        with _full_disk_told(step.node.name, store):
+            return done(progress)
+
+    def done(progress: Progress) -> StageOutcome:
+        started = time.monotonic()
         node = step.node
         inputs = {name: outcomes[source] for name, source in node.inputs.items()}
         building = Building(
@@ -77,7 +84,7 @@ def work_of(
                     record = _build(step, building, store, run or node.stage.run, progress)
                     action = "ran"
         note_use(store, path)
-        return StageOutcome(node.name, action, path, record, round(time.time() - started, 3))
+        return StageOutcome(node.name, action, path, record, round(time.monotonic() - started, 3))
 
     return work
 
@@ -95,11 +102,11 @@ def _standing(store: Store, building: Building, *, verify: bool, repair: bool) -
 
 def _build(step: Step, building: Building, store: Store, run: Run, progress: Progress) -> Record:
     """Run the stage in its work folder and publish what it leaves; under the lock."""
-    started = time.time()
+    started = time.monotonic()
     stage, fingerprint = building.stage, building.fingerprint
     if store.finished_work(building) and (not step.forced or store.artifact(stage.name, fingerprint).exists()):
         return store.publish(building, replace=step.forced)
-    with logged(store, stage.name, fingerprint, step.node.name):
+    with logged(store, stage.name, fingerprint, step.node.name), _full_disk_told(step.node.name, store):
         return _attempt(step, building, store, run, progress, started)
 
 
@@ -109,6 +116,8 @@ def _attempt(step: Step, building: Building, store: Store, run: Run, progress: P
     _check_sources(step, building, store)
     work = store.open_work(building, again=step.forced)
     inputs = {name: store.root / source.path for name, source in building.inputs.items()}
+    if lacking := shortage({step.node.name: still_needed(step.node, inputs, work)}, store.root):
+        raise MachineError(f"{step.node.name}: {lacking}")
     try:
         metrics = run(step.node.settings, inputs, work, progress)
     except UserError:
@@ -119,15 +128,40 @@ def _attempt(step: Step, building: Building, store: Store, run: Run, progress: P
     except StageError:
         raise
     except Exception as error:
-        if (reason := _full_disk(error)) is not None:
-            raise StageError(
-                f"{step.node.name}: a disk is full ({reason}); free space for {shown(store.root)}, or for temporary "
-                "files, and run again to go on"
-            ) from error
-        _blame_damaged_input(inputs, error)
+        if _full_disk(error) is None:
+            _blame_damaged_input(inputs, error)
         raise
     _check_sources(step, building, store)
-    return store.finish(building, metrics, started, replace=step.forced)
+    return store.finish(building, metrics, time.monotonic() - started, replace=step.forced)
+
+
+def still_needed(node: Node, inputs: Mapping[str, Path], work: Path | None) -> int:
+    """Bytes of disk that a node's stage will take; 0 where nothing can be told.
+
+    Args:
+        node: its settings count.
+        inputs: those of its inputs that are there already.
+        work: its work folder, if that is known: what an unfinished attempt has written there is not needed again.
+    """
+    needed = node.stage.room(node.settings, inputs) if node.stage.room else None
+    return max(0, needed - size_of(work)) if needed and work else needed or 0
+
+
+@contextmanager
+def _full_disk_told(name: str, store: Store) -> Iterator[None]:
+    """Say in one line what any of the steps around a stage means when there is no room to write: its lock's note, its
+    work, its record, the libraries' files."""
+    try:
+        yield
+    except (UserError, StageError):
+        raise
+    except Exception as error:
+        if (reason := _full_disk(error)) is None:
+            raise
+        raise MachineError(
+            f"{name}: a disk is full ({reason}); free space for {shown(store.root)}, or for temporary files, and run "
+            "again to go on"
+        ) from error
 
 
 def _full_disk(error: Exception) -> str | None:
@@ -177,7 +211,7 @@ def _blame_damaged_input(inputs: dict[str, Path], error: Exception) -> None:
 
 def _say_who(name: str) -> Callable[[dict[str, Any]], None]:
     def say(holder: dict[str, Any]) -> None:
-        minutes = (time.time() - holder["started"]) / 60
+        minutes = max(0.0, time.time() - holder["started"]) / 60
         logger.info(
             "%s: waiting for process %s on %s, which has been at it for %.0f min",
             name,

@@ -38,6 +38,10 @@ class StageError(RuntimeError):
     """A stage could not finish. The message is one line. Exit status 1."""
 
 
+class MachineError(StageError):
+    """The machine refuses what a stage needs, such as room on the disk: no other stage would fare better."""
+
+
 Rows = Sequence[Mapping[str, str]]
 """A small table: one mapping a row, title to cell, with equal keys."""
 
@@ -103,6 +107,9 @@ class Stage:
     version: int
     settings: type[Settings]
     run: Run
+    room: Callable[[Any, Mapping[str, Path]], int | None] | None = None
+    """Bytes of disk that it will take, from its settings and those of its inputs that are there already; None where
+    that cannot be told yet. Stages without it take a few megabytes at most."""
     shows_records: bool = False
     """The result shows the inputs' records, not only their content: their fingerprints then count beside their
     digests, so that an input made anew from other settings with equal bytes is shown as it is."""

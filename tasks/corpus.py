@@ -42,6 +42,7 @@ from tasks.corpus_reading import Reading, place_of
 from tasks.corpus_shards import Document, Shards, shuffled
 from tasks.corpus_sources import FilesSource, Source, check_source
 from tasks.executor import Scheduler, open_executor, worker_count
+from tasks.room import of_corpus
 from tasks.tokenizer_scripts import known_scripts
 from tasks.user_files import shown
 
@@ -284,4 +285,4 @@ def _too_few(settings: CorpusSettings, account: Account) -> UserError:
     return UserError(f"corpus.sources: {', '.join(counts)}{first}, in {', '.join(names)}; the corpus needs at least 2")
 
 
-STAGE = Stage("corpus", version=3, settings=CorpusSettings, run=run)
+STAGE = Stage("corpus", version=3, settings=CorpusSettings, run=run, room=of_corpus)

@@ -25,6 +25,7 @@ from tasks.contract import Progress, Settings, Stage, UserError
 from tasks.corpus_text import count_documents, read_texts
 from tasks.executor import Scheduler, open_executor
 from tasks.parts import Parts
+from tasks.room import of_packing
 
 if TYPE_CHECKING:
     from tasks.packing_encoding import EncodedBatch, Encoder
@@ -239,4 +240,4 @@ def _documents(
         yield from batch.in_pieces() if pairs else batch.whole()
 
 
-STAGE = Stage("pack", version=2, settings=PackingSettings, run=run)
+STAGE = Stage("pack", version=2, settings=PackingSettings, run=run, room=of_packing)

@@ -12,6 +12,8 @@ A kill between any two of these steps leaves a state from which the next run goe
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import socket
@@ -81,6 +83,8 @@ class Store:
                 durable.write_json(self.root / FORMAT_FILE, {"format": FORMAT})
             for name in ("artifacts", "work", "locks", "trash", "cache"):
                 (self.root / name).mkdir(exist_ok=True)
+            if not os.access(self.root, os.W_OK):
+                raise PermissionError(errno.EACCES, "it may only be read")
         except OSError as error:
             raise UserError(f"{self.root}: the store cannot be written ({error.strerror}); use --store") from error
 
@@ -174,13 +178,13 @@ class Store:
             forced.touch()
         return work
 
-    def finish(self, building: Building, metrics: dict[str, Any], started: float, *, replace: bool = False) -> Record:
+    def finish(self, building: Building, metrics: dict[str, Any], seconds: float, *, replace: bool = False) -> Record:
         """Publish what a stage left in its work folder.
 
         Args:
             building: what it is.
             metrics: as the stage returned them; ``resolved`` is moved to its own place.
-            started: time.time() at which the stage began.
+            seconds: how long it took, by a clock that is never set back.
             replace: a verified artifact with other bytes that stands there goes to ``trash/`` (``--force``).
                 Else ours is dropped in its favour.
         """
@@ -198,9 +202,9 @@ class Store:
             outputs=outputs,
             digest=digest_of(outputs),
             metrics={name: value for name, value in metrics.items() if name != "resolved"},
-            started=datetime.fromtimestamp(started, UTC),
+            started=datetime.fromtimestamp(finished - seconds, UTC),
             finished=datetime.fromtimestamp(finished, UTC),
-            seconds=round(finished - started, 3),
+            seconds=round(seconds, 3),
             environment=environment(),
         )
         durable.write_json(work / RECORD, record.model_dump(mode="json"))
@@ -246,9 +250,8 @@ class Store:
     def _free_place(self, name: str) -> Path:
         trash = self.root / "trash"
         trash.mkdir(parents=True, exist_ok=True)
-        target = trash / f"{name}-{time.time_ns():x}"
-        assert not target.exists()
-        return target
+        free = (trash / f"{name}-{number:x}" for number in itertools.count(time.time_ns()))
+        return next(target for target in free if not target.exists())  # the clock may have been set back
 
     def _verify_here_once(self, artifact: Path, record: Record) -> None:
         note = self.root / "cache" / f"verified-{socket.gethostname()}" / f"{record.digest[:32]}"

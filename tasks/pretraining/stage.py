@@ -9,6 +9,7 @@ from typing import Any
 from tasks.contract import Progress, Stage, UserError
 from tasks.pretraining.engines import check_engine
 from tasks.pretraining.settings import PretrainSettings
+from tasks.room import of_pretraining
 
 
 def run(settings: PretrainSettings, inputs: Mapping[str, Path], folder: Path, progress: Progress) -> dict[str, Any]:
@@ -43,4 +44,4 @@ def run(settings: PretrainSettings, inputs: Mapping[str, Path], folder: Path, pr
     return pretrain(settings, inputs["tokenizer"], inputs["pack"], folder, progress)
 
 
-STAGE = Stage(name="pretrain", version=1, settings=PretrainSettings, run=run)
+STAGE = Stage(name="pretrain", version=1, settings=PretrainSettings, run=run, room=of_pretraining)

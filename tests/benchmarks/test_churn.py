@@ -35,10 +35,10 @@ def store(packed: Path, tmp_path: Path) -> Path:
 def test_two_of_four_peers_are_killed_and_replaced_and_nothing_is_missing(
     churn: ModuleType, store: Path, tmp_path: Path
 ) -> None:
-    figures = churn.kills(tmp_path, store, steps=12, seed=1)
-    assert figures["steps"] == 12
-    assert {"chitra", "dipa"} < set(figures["peers"])
-    assert figures["peers"]["dipa"] >= 6  # the client's gradients count
+    figures = churn.kills(tmp_path, store, steps=60, seed=1)
+    assert figures["steps"] == 60
+    assert {"chitra", "dipa", "esha"} < set(figures["peers"])
+    assert figures["peers"]["dipa"] >= 20  # the client's gradients count
 
 
 def test_peers_come_and_go(churn: ModuleType, store: Path, tmp_path: Path) -> None:
@@ -50,6 +50,7 @@ def test_peers_come_and_go(churn: ModuleType, store: Path, tmp_path: Path) -> No
 def test_peers_survive_coordinator_and_flow_which_go_on_from_where_the_swarm_is(
     churn: ModuleType, store: Path, tmp_path: Path
 ) -> None:
-    figures = churn.returning(tmp_path, store, steps=40)
-    assert figures["steps"] == 40
-    assert [after - before >= 3 for before, after in figures["away from step to step"]] == [True, True]
+    figures = churn.returning(tmp_path, store, steps=80)
+    assert figures["steps"] == 80
+    (before, after), _ = figures["away from step to step"]
+    assert after - before >= 3

@@ -6,7 +6,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import torch
 import transformers
@@ -283,51 +282,3 @@ def test_a_second_run_gives_the_same_bytes(models, ready, tmp_path):
     (tmp_path / "out/checkpoint/model.safetensors").write_bytes(b"half")
     run(models["roberta"], tmp_path / "out", **OPTIONS["roberta"])
     assert {name: (tmp_path / "out/checkpoint" / name).read_bytes() for name in files} == before
-
-
-@pytest.fixture
-def hub(monkeypatch, tmp_path) -> Path:
-    """An empty cache of the hub, and no network."""
-    for name, value in (("HF_HUB_CACHE", str(tmp_path / "hub")), ("HF_HUB_OFFLINE", True)):
-        monkeypatch.setattr(huggingface_hub.constants, name, value)
-    return tmp_path / "hub"
-
-
-def test_a_model_in_the_hubs_cache_is_read_without_network(hub, models, ready, tmp_path):
-    settings = ComparedModel(hub="some/model", revision=COMMIT, keep_accents=True)
-    assert settings.fetches == "some/model at 0123456"
-    copied(models["albert"], hub / "models--some--model" / "snapshots" / COMMIT)
-    out = tmp_path / "out"
-    out.mkdir()
-    STAGE.run(settings, {}, out, no_progress)
-    weights = "checkpoint/model.safetensors"
-    assert (out / weights).read_bytes() == (ready["albert"][0] / weights).read_bytes()
-
-
-def test_without_network_and_copy_the_model_and_the_remedy_are_named(hub, tmp_path):
-    with pytest.raises(
-        StageError, match=r"^some/model: the hub does not answer.*local: FOLDER.*or leave the model out"
-    ):
-        STAGE.run(ComparedModel(hub="some/model", revision=COMMIT), {}, tmp_path, no_progress)
-
-
-def refusing(error: type[Exception]):
-    def snapshot_download(*_, **__):
-        raise error.__new__(error)
-
-    return snapshot_download
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        ("LocalEntryNotFoundError", "the hub does not answer"),
-        ("HfHubHTTPError", "cannot be fetched"),
-    ],
-)
-def test_what_the_hub_refuses_is_told_in_one_line(error, said, monkeypatch, tmp_path):
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refusing(getattr(huggingface_hub.errors, error)))
-    with pytest.raises(StageError, match=r"^some/model: ") as told:
-        STAGE.run(ComparedModel(hub="some/model", revision=COMMIT), {}, tmp_path, no_progress)
-    assert said in str(told.value)
-    assert "\n" not in str(told.value)

@@ -13,9 +13,9 @@ def with_models(text: str, *changes: str):
     return load_recipe("demo", [f"evaluation.compare_with={text}", *changes]).evaluation
 
 
-def test_the_published_recipe_compares_with_a_pinned_model():
+def test_the_published_recipe_compares_with_the_models_of_its_table():
     recipe = load_recipe("sahajbert")
-    assert list(recipe.evaluation.compare_with) == ["xlm-r-large"]
+    assert list(recipe.evaluation.compare_with) == ["xlm-r-large", "indicbert", "bnroberta"]
     (node,) = [node for node in nodes_of(recipe) if node.name == "compared-model/xlm-r-large"]
     assert node.fetches == "FacebookAI/xlm-roberta-large at c23d21b"
     assert (node.group, node.dispensable) == ("evaluate", True)
@@ -24,14 +24,14 @@ def test_the_published_recipe_compares_with_a_pinned_model():
     assert {node.inputs["checkpoint"] for node in runs} == {"compared-model/xlm-r-large"}
 
 
-def test_every_built_in_model_is_used_by_its_name_once_it_is_pinned(tmp_path):
+def test_every_built_in_model_is_used_by_its_name(tmp_path):
     assert list(builtin_models()) == ["bnroberta", "indicbert", "xlm-r-large"]
     for name in builtin_models():
         models = with_models(f"{{{name}: {name}}}", f"evaluation.compare_with.{name}.revision={COMMIT}").compare_with
         assert models[name].revision == COMMIT
     for name in ("bnroberta", "indicbert"):
-        with pytest.raises(UserError, match=rf"compare_with\.{name}: no revision is pinned; give the full commit"):
-            with_models(f"{{{name}: {name}}}")
+        newest = with_models(f"{{{name}: {name}}}").compare_with[name]
+        assert newest.fetches == f"{newest.hub} at main"
         local = with_models(f"{{{name}: {{definition: {name}, local: {tmp_path}}}}}").compare_with[name]
         assert (local.fetches, local.local) == (None, str(tmp_path))
 
@@ -51,7 +51,7 @@ def test_a_model_by_path_and_keys_beside_the_definition(tmp_path):
     [
         ("{a: xlm-r-larg}", "a.definition: no built-in model 'xlm-r-larg'; did you mean xlm-r-large"),
         ("{a: {hub: some/model}}", "compare_with.a: no revision is pinned"),
-        ("{a: {hub: some/model, revision: main}}", "a.revision: 'main': pin it"),
+        ("{a: {hub: some/model, revision: v2}}", "a.revision: 'v2': pin it"),
         ("{a: {hub: model, revision: main}}", "a.hub: 'model': should be owner/name"),
         ("{a: {}}", "either hub: owner/name, or path: FOLDER"),
         ("{a: {path: x, hub: some/model}}", "give one of the two"),

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from tiny import processes_of
+
 START = "from flows import local_server; print(local_server.start(), local_server.server().state()['pid'])"
 
 
@@ -116,16 +119,3 @@ def server(_session_server: Server, no_prefect_configured: None) -> Server:
 
     local_server.start()
     return _session_server
-
-
-def processes_of(home: Path) -> list[str]:
-    """The command lines of all processes that were started with this home, and of their children."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (process / "environ").read_bytes().split(b"\0")
-            if f"SAHAJFLOW_HOME={home}".encode() in environment:
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-    return found

@@ -87,6 +87,10 @@ def together(key: str, value: Any, folder: Path, recipe: Recipe) -> list[str] | 
     if "compare_with" in key and key.endswith((".local", ".path")):
         hub = [f"{parent}.hub=null", f"{parent}.revision=null"] if key.endswith(".path") else []
         return [f"{key}={folder / 'model'}", *hub]
+    if key.endswith(".strip_accents"):
+        return [f"{key}=false", f"{parent}.keep_accents=null"]
+    if value == "main" and key.endswith(".revision"):
+        return [f"{key}={'a' * 40}"]
     if key.endswith(".sha256"):
         return [f"{key}={'a' * 64}"]
     if key.endswith(".fine_tuning.threshold"):

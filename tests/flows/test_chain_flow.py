@@ -14,6 +14,7 @@ from flows import execution, local_server, reporting
 from flows.artifacts import key_of, shown_for
 from flows.execution import Options
 from flows.graph import Node
+from flows.lost_runs import PROCESS
 from flows.step_work import StageOutcome, Work
 from tasks.contract import Progress, Settings, Stage, StageError, no_progress
 
@@ -79,6 +80,7 @@ def test_stages_are_tasks_with_log_and_table(server: "Server", run: Any) -> None
     flow_run = server.last_run()
     assert flow_run["state"]["type"] == "COMPLETED"
     assert flow_run["parameters"]["recipe"] == "demo"
+    assert flow_run["labels"][PROCESS].split(" ")[1] == str(os.getpid())
     expected = {"corpus": "Completed", "tokenizer": "Completed"}
     assert wait_for(lambda: server.task_states(flow_run) == expected), server.task_states(flow_run)
     assert wait_for(lambda: "হ্যালো from the stage" in server.logs(flow_run)), server.logs(flow_run)

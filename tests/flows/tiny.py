@@ -42,6 +42,19 @@ def processes_of_session(leader: int) -> list[str]:
     return found
 
 
+def processes_of(home: Path) -> list[str]:
+    """The command lines of all processes that were started with this home, and of their children."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes().split(b"\0")
+            if f"SAHAJFLOW_HOME={home}".encode() in environment:
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
 COLLABORATIVE = (
     *(setting for setting in SETTINGS if not setting.startswith("pretraining.")),
     "corpus.validation_fraction=0.1",  # enough masked tokens that what a model of 24 steps guesses is among them

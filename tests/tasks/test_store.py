@@ -33,7 +33,7 @@ def fill_work(store: Store, text: str = "content", fingerprint: str = "ab" * 32)
 def test_finish_publishes_without_scratch_and_look_verifies(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     fill_work(store)
-    record = store.finish(building(), {"blocks": 1, "resolved": {"threads": 2}}, time.time())
+    record = store.finish(building(), {"blocks": 1, "resolved": {"threads": 2}}, 0.0)
     artifact = store.artifact("pack", "ab" * 32)
     assert artifact.name == ("ab" * 32)[:16]
     assert sorted(path.name for path in artifact.iterdir()) == ["data", "logs", "record.json"]
@@ -52,7 +52,7 @@ def test_digest_counts_outputs_but_not_logs(tmp_path: Path) -> None:
     for name, text in (("one", "same"), ("two", "same"), ("three", "other")):
         store = Store(tmp_path / name)
         fill_work(store, text)
-        digests.append(store.finish(building(), {}, time.time()).digest)
+        digests.append(store.finish(building(), {}, 0.0).digest)
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -69,7 +69,7 @@ def test_digest_counts_outputs_but_not_logs(tmp_path: Path) -> None:
 def test_damage_is_named(tmp_path: Path, damage, told: str) -> None:
     store = Store(tmp_path / "store")
     fill_work(store)
-    store.finish(building(), {}, time.time())
+    store.finish(building(), {}, 0.0)
     damage(store.artifact("pack", "ab" * 32))
     with pytest.raises(Damaged, match=told):
         store.look("pack", "ab" * 32)
@@ -78,7 +78,7 @@ def test_damage_is_named(tmp_path: Path, damage, told: str) -> None:
 def test_equal_size_damage_is_found_by_hashes(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     fill_work(store)
-    store.finish(building(), {}, time.time())
+    store.finish(building(), {}, 0.0)
     (store.artifact("pack", "ab" * 32) / "data" / "0.arrow").write_text("CONTENT")
     assert store.look("pack", "ab" * 32) is not None
     with pytest.raises(Damaged, match="another content"):
@@ -88,7 +88,7 @@ def test_equal_size_damage_is_found_by_hashes(tmp_path: Path) -> None:
 def test_hashes_are_compared_once_on_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store")
     fill_work(store)
-    store.finish(building(), {}, time.time())
+    store.finish(building(), {}, 0.0)
     data = store.artifact("pack", "ab" * 32) / "data" / "0.arrow"
     monkeypatch.setattr("socket.gethostname", lambda: "another")
     data.write_text("CONTENT")
@@ -103,13 +103,13 @@ def test_hashes_are_compared_once_on_another_host(tmp_path: Path, monkeypatch: p
 def test_a_standing_artifact_is_kept_unless_replacing_with_other_bytes(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     fill_work(store, "first")
-    first = store.finish(building(), {"run": 1}, time.time())
+    first = store.finish(building(), {"run": 1}, 0.0)
     fill_work(store, "second")
-    assert store.finish(building(), {"run": 2}, time.time()) == first
+    assert store.finish(building(), {"run": 2}, 0.0) == first
     fill_work(store, "first")
-    assert store.finish(building(), {"run": 3}, time.time(), replace=True) == first
+    assert store.finish(building(), {"run": 3}, 0.0, replace=True) == first
     fill_work(store, "second")
-    second = store.finish(building(), {"run": 4}, time.time(), replace=True)
+    second = store.finish(building(), {"run": 4}, 0.0, replace=True)
     assert second.digest != first.digest
     assert store.look("pack", "ab" * 32) == second
     (old,) = (store.root / "trash").iterdir()
@@ -119,10 +119,10 @@ def test_a_standing_artifact_is_kept_unless_replacing_with_other_bytes(tmp_path:
 def test_a_damaged_standing_artifact_goes_to_trash(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     fill_work(store)
-    store.finish(building(), {}, time.time())
+    store.finish(building(), {}, 0.0)
     (store.artifact("pack", "ab" * 32) / "data" / "0.arrow").unlink()
     fill_work(store)
-    store.finish(building(), {}, time.time())
+    store.finish(building(), {}, 0.0)
     assert store.look("pack", "ab" * 32) is not None
     assert len(list((store.root / "trash").iterdir())) == 1
 
@@ -179,7 +179,7 @@ def test_file_digests_are_remembered_until_the_file_changes(tmp_path: Path, monk
 def test_moved_store_still_verifies(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     fill_work(store)
-    record = store.finish(building(), {}, time.time())
+    record = store.finish(building(), {}, 0.0)
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     assert Store(tmp_path / "elsewhere").look("pack", "ab" * 32) == record
     assert str(tmp_path) not in json.dumps(record.model_dump(mode="json", exclude={"environment"}))

@@ -270,7 +270,10 @@ class PeerOptimizer(hivemind.Optimizer):
                 control = self.grad_averager.step(control=control, reset_accumulators=False, wait=False)
                 facts = result_of(control, self._patience, self.averaging_timeout)
                 outcome = "averaged" if facts["complete"] else "failed"
+                if not self._is_average_finite():  # none of the group had gradients, or one had infinite ones
+                    raise ArithmeticError("the averaged gradients are not finite")
             except Exception as error:
+                facts["complete"] = None
                 outcome = "failed" if control is not None and control.began_allreduce else "no group"
                 logger.warning("step %d: %s: %r", self.local_epoch + 1, outcome, error)
         if facts["complete"] is not None:  # what a peer did not send is then this one's own
@@ -284,6 +287,10 @@ class PeerOptimizer(hivemind.Optimizer):
         group = max(1, facts["training"]) if facts["complete"] else 1
         aggregated = facts["aggregated"]
         return Round(self.local_epoch + 1, samples, outcome, group, waited - reducing, reducing, aggregated)
+
+    def _is_average_finite(self) -> bool:
+        with self.grad_averager.get_tensors() as tensors:
+            return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
     def _have_others_gone_on(self) -> bool:
         """Whether another peer has already taken the step that this one found no group for."""

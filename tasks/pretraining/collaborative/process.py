@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -31,11 +32,28 @@ class Stop:
         lifeline.watch(self.asked.set)
 
 
+def even_time() -> None:
+    """Give hivemind a time that goes on evenly from here, in this process and those that it forks.
+
+    Its own is the machine's clock. If that is set back by an hour, all that a member tells counts as older than what
+    it told before, and nobody hears of it for an hour: a swarm stood still. Time also passes while the machine sleeps.
+    """
+    before = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def get_dht_time() -> float:
+        return before + time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    for name, module in list(sys.modules.items()):  # each has imported the function by its name
+        if name.startswith(("hivemind.", __package__)) and hasattr(module, "get_dht_time"):
+            vars(module)["get_dht_time"] = get_dht_time
+
+
 def run_member(folder: Path, name: str, work: Callable[[Stop], None]) -> NoReturn:
     """The frame of a member's process: signals, lifeline, fork, the error file; does not return but exits.
 
     What hivemind leaves running at the end (threads, futures) must not hold up the exit, hence ``os._exit``.
     """
+    even_time()
     multiprocessing.set_start_method("fork", force=True)  # hivemind's optimiser cannot be pickled
     P2P._UNIX_SOCKET_PREFIX = f"/unix{tempfile.gettempdir()}/hivemind-"  # its owner clears this folder, not /tmp
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

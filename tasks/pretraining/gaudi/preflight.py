@@ -18,7 +18,8 @@ from tasks.checks import Check
 from tasks.contract import UserError
 from tasks.pretraining.gaudi import installed
 from tasks.pretraining.gaudi.hostfile import slots
-from tasks.pretraining.settings import ALBERT_EMBEDDING_SIZE, ModelSettings, PretrainSettings
+from tasks.pretraining.model_size import checkpoints_bytes, weights
+from tasks.pretraining.settings import PretrainSettings
 
 DEVICE_FILES = (("/dev/accel", r"accel\d+"), ("/dev", r"hl\d+"))
 """Where the driver leaves a file for each HPU: since version 1.15 the first, before that the second."""
@@ -31,9 +32,6 @@ GIBIBYTE = 2**30
 RANK_BYTES = GIBIBYTE
 """Memory of a process beside its weights, generously: one that trained a model of 20,000 weights on a CPU took
 0.53 GiB (``peak_memory_bytes`` of its record)."""
-
-VOCABULARY = 32_000
-"""Taken for the size of the checkpoints; the tokenizer is not known here."""
 
 
 def interpreter(settings: PretrainSettings) -> Path:
@@ -199,17 +197,6 @@ def _launcher(settings: PretrainSettings, has: dict[str, Any]) -> Check:
     return Check("launcher", "fail", f"several hosts are started by DeepSpeed, and {path} is not there", remedy)
 
 
-def weights(model: ModelSettings, vocabulary: int = VOCABULARY) -> int:
-    """Number of the model's weights but for biases and norms; ALBERT's layers of a group share theirs."""
-    layers = model.layer_groups if model.architecture == "albert" else model.layers
-    hidden, embedding = model.hidden_size, model.hidden_size
-    if model.architecture == "albert":
-        embedding = model.embedding_size or ALBERT_EMBEDDING_SIZE
-    return layers * (4 * hidden**2 + 2 * hidden * model.intermediate_size) + embedding * (
-        vocabulary + model.max_positions + (hidden if embedding != hidden else 0)
-    )
-
-
 def _memory(settings: PretrainSettings, processes: int) -> Check:
     # weights, those of the checkpoint that is read, and the optimiser's two moments, 4 bytes each
     needed = processes * (RANK_BYTES + 16 * weights(settings.model))
@@ -219,8 +206,7 @@ def _memory(settings: PretrainSettings, processes: int) -> Check:
 
 
 def _disk(settings: PretrainSettings, store: Path) -> Check:
-    # two checkpoints and one being built, of weights and two moments; and the result
-    needed = (3 * 12 + 4) * weights(settings.model)
+    needed = checkpoints_bytes(settings.model)
     place = store
     while not os.path.exists(place):
         place = place.parent

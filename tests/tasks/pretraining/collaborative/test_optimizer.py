@@ -93,15 +93,21 @@ def step(**arguments):
     self.optimizer.grad_averager.load_accumulators_into_averager_()
     with self.optimizer.grad_averager.get_tensors() as tensors:
         for tensor in tensors:
-            tensor.fill_(1e6)  # what an averaging leaves behind that breaks off
+            # what an averaging leaves behind that breaks off, or in which nobody had any gradients
+            tensor.fill_(float("nan") if HOW == "gives no numbers" else 1e6)
     broken = Broken()
+    if HOW == "gives no numbers":
+        broken.set_result({"group": [], "training": 2, "aggregated": 0.5, "reducing": 0.0, "complete": True})
+        return broken
     broken.set_exception(RuntimeError("all-reduce broke off"))
     return broken
 self.optimizer.grad_averager.step = step
 """
 
 
-@pytest.mark.parametrize(("how", "outcome"), [("raises", "no group"), ("breaks off", "failed")])
+@pytest.mark.parametrize(
+    ("how", "outcome"), [("raises", "no group"), ("breaks off", "failed"), ("gives no numbers", "failed")]
+)
 def test_an_averaging_that_fails_leaves_the_own_gradients(alone, how, outcome):
     asked = settings()
     alone.ask("make", settings=asked.model_dump_json(), target=4 * ROWS, run_id=how.replace(" ", "-"))
