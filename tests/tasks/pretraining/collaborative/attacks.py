@@ -69,20 +69,23 @@ def believe_everything() -> None:
     gate.Gate.report = lambda self, peer, what, **options: None
 
 
-KINDS = ("nan", "large", "shapes")
-"""What is sent instead of the gradients of the first global steps, and the last of them from then on."""
-
-
 def send_no_gradients() -> None:
-    """Have the averagers that this process will make send what are no gradients."""
+    """Have the averagers that this process will make send values that are not finite in the first round with others,
+    in the second what is 1,000,000 times too large, and wrong shapes from then on."""
     believe_everything()
     load = PeerGradientAverager.load_accumulators_into_averager_
     generate = screening.ScreenedRunner._generate_input_for_peer
-    step = multiprocessing.Value("i", -1)
+    aggregate = PeerGradientAverager._aggregate_with_group
+    step = multiprocessing.Value("i", 0)  # of those in which there was a group
+
+    async def count(self: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await aggregate(self, *arguments, **options)
+        finally:
+            step.value += 1
 
     def spoil(self: Any) -> None:
         load(self)
-        step.value += 1
         with self.get_tensors() as tensors:
             for tensor in tensors:
                 tensor.normal_(std=1e6 if step.value == 1 else 0.01)
@@ -96,6 +99,7 @@ def send_no_gradients() -> None:
                 message.tensor_part.buffer += b"\0" * 2
             yield message
 
+    PeerGradientAverager._aggregate_with_group = count
     PeerGradientAverager.load_accumulators_into_averager_ = spoil
     screening.ScreenedRunner._generate_input_for_peer = longer
 
