@@ -1,4 +1,5 @@
-"""The arguments of every command; what they do is in ``commands.py``, ``export_command.py``, ``store_commands.py``."""
+"""The arguments of every command; what they do is in ``commands.py``, ``export_command.py``,
+``pass_command.py``, ``store_commands.py``."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from flows import commands, export_command, store_commands
+from flows import commands, export_command, pass_command, store_commands
 from flows.argument_types import Parser, Version, bandwidth, count, days, positive
 from tasks.pretraining.collaborative.roles import ROLES
 
@@ -169,7 +170,31 @@ def _add_recipe_commands(command: _Command) -> None:
     )
     join.add_argument("--name", help="how this peer is called in the ledger (default: the host's name)")
     join.add_argument("--workers", type=positive, metavar="N", help="threads (default: the cores)")
+    join.add_argument("--pass", dest="pass_file", metavar="FILE", help="from the organiser, if the collaboration asks")
     _add_store(join)
+    _add_passes(
+        command(
+            "pass",
+            pass_command.show,
+            "issue, revoke and list the passes of volunteers",
+            "Issue, revoke and list the passes of volunteers, for collaborations with "
+            "pretraining.collaborative.access: passes. The register is in SAHAJFLOW_HOME; a coordinator with the same "
+            "one heeds it within seconds.",
+        )
+    )
+
+
+def _add_passes(passes: argparse.ArgumentParser) -> None:
+    actions = passes.add_subparsers(metavar="ACTION", required=True)
+    issue = actions.add_parser("issue", help="write a pass that its holder joins with: sahajflow join --pass FILE")
+    issue.add_argument("name", metavar="NAME", help="of the volunteer")
+    issue.add_argument("--days", type=days, default=30.0, metavar="N", help="it counts so long (default: 30)")
+    issue.add_argument("--output", metavar="FILE", help="where to write it (default: NAME.pass)")
+    issue.set_defaults(command=pass_command.issue)
+    revoke = actions.add_parser("revoke", help="let a volunteer's pass count no longer")
+    revoke.add_argument("name", metavar="NAME")
+    revoke.set_defaults(command=pass_command.revoke)
+    actions.add_parser("list", help="the passes that were issued here").set_defaults(command=pass_command.show)
 
 
 def _add_store_commands(command: _Command) -> None:

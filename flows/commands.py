@@ -137,6 +137,7 @@ def join_command(arguments: argparse.Namespace) -> int:
         arguments.stream,
         arguments.bandwidth,
         arguments.micro_batch,
+        arguments.pass_file,
     )
     console = Console()
     show_logs(console)
