@@ -36,6 +36,7 @@ from tasks.pretraining.collaborative.averaging import (
 )
 from tasks.pretraining.collaborative.records import SKETCHES_TOLD, Outcome, progress_of
 from tasks.pretraining.collaborative.roles import TRAINING, Role
+from tasks.pretraining.collaborative.screening import Screen
 from tasks.pretraining.collaborative.sketch import sketch
 from tasks.pretraining.collaborative.tracker import HOLD_SECONDS, PeerTracker
 from tasks.pretraining.optimizers import build_optimizer, fill_state, learning_rate_at
@@ -92,6 +93,7 @@ class PeerOptimizer(hivemind.Optimizer):
         """Of the weights after the newest global steps."""
         self.told: Callable[[], Mapping[str, Mapping[int, str]]] = dict
         """Gives the sketches that others tell, by libp2p's identity and global step."""
+        self._has_taken_over = False
         self._measure = measure_bandwidth and bandwidth is None
         self._settings = settings
         self._whole_steps = threading.RLock()
@@ -99,10 +101,12 @@ class PeerOptimizer(hivemind.Optimizer):
         self._patience = max(asked.matchmaking_seconds, asked.averaging_timeout_seconds / 5)
         self._astray: float | None = None
         self._averager_options, tracker = averager_options(asked, step_seconds, bandwidth)
+        size = target or settings.batch_size
+        screen = Screen(asked.outlier_norm, most_weight=2.0 * size, clipped=asked.aggregation == "clipped")
         super().__init__(
             dht=dht,
             run_id=run_id,
-            target_batch_size=target or settings.batch_size,
+            target_batch_size=size,
             optimizer=self._torch_optimizer(model),
             matchmaking_time=asked.matchmaking_seconds,
             averaging_timeout=asked.averaging_timeout_seconds,
@@ -111,7 +115,9 @@ class PeerOptimizer(hivemind.Optimizer):
             auxiliary=role == "auxiliary",
             client_mode=dht.client_mode,  # left out, it is None and the peer fails after its first global step
             grad_compression=gradient_compression(asked.compression),
-            grad_averager_factory=partial(PeerGradientAverager, allow_state_sharing=False, **self._averager_options),
+            grad_averager_factory=partial(
+                PeerGradientAverager, screen=screen, allow_state_sharing=False, **self._averager_options
+            ),
             state_averaging_compression=state_compression(asked.compression),
             tracker_opts={**tracker, "private_key": key},
         )
@@ -312,14 +318,22 @@ class PeerOptimizer(hivemind.Optimizer):
         least = self.local_epoch if not self._is_astray() else self.tracker.reached or 0
         with self.tracker.pause_updates():
             state = states.download(
-                self.dht, self.run_id, own, at_least=least, seconds=self.load_state_timeout, told=self.told
+                self.dht,
+                self.run_id,
+                own,
+                at_least=least,
+                seconds=self.load_state_timeout,
+                told=self.told,
+                vote_seconds=0.0 if self._has_taken_over else states.VOTE_SECONDS,
             )
         if state is not None:
+            self._has_taken_over = True
             if self._measure and state.mbps is not None:
                 self.grad_averager.bandwidth = self.state_averager.bandwidth = state.mbps
                 self._measure = False
             self.take_over(state)
             logger.info("took over step %d from %s", state.step, state.donor)
+        self.tracker.doubt(self.local_epoch)
         return state is not None
 
     def bandwidth(self) -> float | None:

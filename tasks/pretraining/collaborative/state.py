@@ -21,17 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from hivemind import DHT
-from hivemind.compression import deserialize_torch_tensor
 from hivemind.optim.state_averager import dump_optimizer_state, load_optimizer_state
 from hivemind.p2p import P2P, PeerID
 from hivemind.proto import averaging_pb2
 from hivemind.utils import MSGPackSerializer, ValueWithExpiration
 from hivemind.utils.asyncio import aiter_with_timeout
-from hivemind.utils.streaming import combine_from_streaming
 
 from tasks.pretraining.collaborative.averaging import PeerStateAverager, state_prefix
 from tasks.pretraining.collaborative.sharding import Taken
 from tasks.pretraining.collaborative.sketch import distance, sketch
+from tasks.pretraining.collaborative.wire import LARGEST_METADATA, Refused, read_tensor
 
 if TYPE_CHECKING:
     from hivemind.proto import runtime_pb2
@@ -42,7 +41,7 @@ CHUNK_SECONDS = 20.0
 """A donor that sends nothing for so long is given up: its next piece needs at most the time of its global step."""
 
 VOTE_SECONDS = 3.0
-"""Others come to a step, and tell of their weights, within so long."""
+"""Others come to a step, and tell of their weights, within so long: who joins waits for their word."""
 
 AGREED = 1e-2
 """Largest relative distance of weights that count as the same ones. Averaging in float16 leaves 4e-4; two peers that
@@ -151,6 +150,7 @@ def download(
     only: Sequence[str] = (),
     seconds: float = 600.0,
     told: Callable[[], Mapping[str, Mapping[int, str]]] = dict,
+    vote_seconds: float = 0.0,
 ) -> State | None:
     """The state of a peer, checked against ``own``.
 
@@ -162,6 +162,8 @@ def download(
         only: ask these peers instead of all that offer theirs.
         seconds: given up after so long, over all attempts. One that is busy sending is asked again until then.
         told: gives the sketches of weights that peers tell, by libp2p's identity and global step.
+        vote_seconds: others are waited for so long to tell of the state's step. A peer that only lags cannot: with
+            short steps the others would have gone on by then, again and again.
 
     Returns:
         None if no peer sent a usable state; the log says why of each.
@@ -171,6 +173,9 @@ def download(
     def left() -> float:
         return max(0.0, deadline - time.monotonic())
 
+    def others() -> dict[str, Mapping[int, str]]:
+        return {peer: sketches for peer, sketches in told().items() if peer != me}
+
     me = dht.peer_id.to_base58()
     attempt, busy = 0, False
     while attempt < ROUNDS and left():
@@ -179,6 +184,7 @@ def download(
         attempt, busy = attempt + 1, False
         try:
             asked = [peer for peer in only or donors(dht, run_id, min(10.0, left())) if peer != me]
+            asked = [peer for peer in asked if dht.gate.admits(peer)]
         except Exception as error:
             logger.warning("the DHT did not say who has a state: %r", error)
             asked = []
@@ -191,14 +197,19 @@ def download(
             except _Busy:
                 busy = True
                 continue
+            except Refused as error:
+                dht.gate.report(peer, f"its state: {error}")
+                continue
             except Exception as error:
                 logger.warning("%s did not send its state: %r", peer, error)
                 continue
             problem = problem_with(state, own)
+            if problem is not None:
+                dht.gate.report(peer, f"its state: {problem}")
             if state.step < at_least:
                 problem = f"it is of step {state.step}, before {at_least}"
             if problem is None:
-                problem = disagreement(state, told, min(VOTE_SECONDS, left()))
+                problem = disagreement(state, others, min(vote_seconds, left()))
             if problem is None:
                 return state
             logger.warning("the state of %s is not used: %s", peer, problem)
@@ -207,9 +218,7 @@ def download(
     return None
 
 
-def disagreement(
-    state: State, told: Callable[[], Mapping[str, Mapping[int, str]]], seconds: float = VOTE_SECONDS
-) -> str | None:
+def disagreement(state: State, told: Callable[[], Mapping[str, Mapping[int, str]]], seconds: float) -> str | None:
     """Why a downloaded state is not what others have: at least half of those who tell of its step have other weights.
 
     Args:
@@ -243,8 +252,9 @@ class _Busy(Exception):
 
 
 async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
-    """One download, without any check but the size: no more is received than ``own`` has, plus a tenth."""
-    allowed = 1.1 * sum(tensor.nbytes for tensor in [*own.weights, *own.optimizer]) + 2**20
+    """One download: no more is received than ``own`` has, plus a tenth, and tensors of its shapes and types alone."""
+    expected = [*own.weights, *own.optimizer]
+    allowed = 1.1 * sum(tensor.nbytes for tensor in expected) + 2**20
     p2p, started = await P2P.replicate(daemon), time.monotonic()
     try:
         stub = PeerStateAverager.get_stub(p2p, PeerID.from_base58(peer), namespace=state_prefix(run_id))
@@ -257,16 +267,18 @@ async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
             received += message.ByteSize()
             if received > allowed:
                 raise ValueError(f"it sends more than {allowed:,.0f} bytes")
+            if len(message.metadata) > LARGEST_METADATA:
+                raise Refused(f"{len(message.metadata):,} bytes of metadata")
             if message.metadata:
                 metadata = MSGPackSerializer.loads(message.metadata)
                 if isinstance(metadata, dict) and metadata.get("busy"):
                     raise _Busy
             if message.tensor_part.dtype and parts:  # only the first part of a tensor has a type
-                tensors.append(deserialize_torch_tensor(combine_from_streaming(parts)))
+                tensors.append(_next_tensor(parts, tensors, expected))
                 parts = []
             parts.append(message.tensor_part)
         if parts:
-            tensors.append(deserialize_torch_tensor(combine_from_streaming(parts)))
+            tensors.append(_next_tensor(parts, tensors, expected))
     finally:
         await p2p.shutdown()
     if not isinstance(metadata, dict) or not isinstance(metadata.get("epoch"), int):
@@ -274,6 +286,15 @@ async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
     count, took = len(own.weights), time.monotonic() - started
     mbps = received / took / 125_000 if received > MEASURABLE else None
     return State(metadata["epoch"], tensors[:count], tensors[count:], list(metadata["optimizer_metadata"]), peer, mbps)
+
+
+def _next_tensor(
+    parts: Sequence[runtime_pb2.Tensor], before: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """The tensor that came in these parts, which has to be like the next one of ``expected``."""
+    if len(before) == len(expected):
+        raise Refused(f"more than {len(expected)} tensors")
+    return read_tensor(parts, expected[len(before)])
 
 
 def relative_distance(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:
