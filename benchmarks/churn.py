@@ -31,6 +31,7 @@ import psutil
 
 from flows.execution import Options, run_chain
 from flows.step_work import StageOutcome
+from tasks import lifeline
 from tasks.contract import no_progress
 from tasks.pretraining.collaborative import status
 from tasks.pretraining.collaborative.engine import command
@@ -125,7 +126,9 @@ class Swarm:
         log = (self.place / "flow.log").open("a", encoding="utf-8")
         if (folder := self.folder) is not None:  # that of a flow which was killed
             (folder / "meeting.json").unlink(missing_ok=True)
-        self._flow = subprocess.Popen(argv, stdout=log, stderr=log, text=True, start_new_session=True)
+        self._flow = subprocess.Popen(  # ends with this process, by the lifeline that its standard input is
+            argv, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True
+        )
         wait_for(lambda: self.folder and (self.folder / "meeting.json").exists(), "the coordinator listens", self)
 
     def end_flow(self) -> int:
@@ -433,6 +436,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--stage"]:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
+        lifeline.watch(lambda: os._exit(1))
         pretrain(Path(sys.argv[2]), sys.argv[3:])
     else:
         main()
