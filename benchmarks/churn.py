@@ -6,7 +6,7 @@ Real processes on loopback with a very small model. ``kills``: two of four peers
 validation loss is compared with that of one process on the same number of samples. ``turnover``: 30 per cent of the
 peers leave every minute for ten minutes, half of them without a goodbye, and as many join. ``return``: first the
 coordinator is killed and then the whole flow, while peers from elsewhere train on. Each prints figures and fails if
-it is not as promised. About 20 minutes on two cores; ``--short`` takes a minute or two.
+it is not as promised. ``--short`` makes fewer steps and rounds.
 """
 
 from __future__ import annotations
