@@ -208,12 +208,7 @@ def carry_out(
             if lost and step.node.dispensable:
                 failures[step.node.name] = lost[0]
         able = [step for step in planned if step.node.name not in failures]
-        compared = [
-            (outcome.path / "checkpoint", outcome.record.metrics["parameters"])
-            for outcome in outcomes.values()
-            if outcome.record.stage == COMPARED_MODEL.name
-        ]
-        how = None if spread is None or stage is not SEED_RUN else partial(spread, compared)
+        how = None if spread is None or stage is not SEED_RUN else partial(spread, _compared(outcomes))
         with _ended(able, done, how) as ended:
             for step, result in ended:
                 if not isinstance(result, Exception):
@@ -252,6 +247,15 @@ def one_line(error: Exception) -> str:
     if not isinstance(error, StageError) and first != kind:
         first = f"{kind}: {first}"
     return first if len(first) <= 200 else first[:199] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _compared(outcomes: Mapping[str, StageOutcome]) -> list[tuple[Path, int]]:
+    """Checkpoint and number of parameters of each model of others."""
+    return [
+        (outcome.path / "checkpoint", outcome.record.metrics["parameters"])
+        for outcome in outcomes.values()
+        if outcome.record.stage == COMPARED_MODEL.name
+    ]
 
 
 def _without(step: Step, failures: dict[str, str], store: Store) -> Step:

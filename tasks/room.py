@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tasks.contract import UserError
 from tasks.pretraining.model_size import checkpoints_bytes
@@ -72,26 +72,31 @@ def _text_bytes(file: Path) -> int:
 def of_packing(settings: PackingSettings, inputs: Mapping[str, Path]) -> int | None:
     """Token ids, by the corpus's bytes and the tokens in a byte that the tokenizer gave on held-out text; and half a
     block more for each document where blocks end with documents."""
-    corpus, tokenizer = _record(inputs, "corpus"), _record(inputs, "tokenizer")
-    if corpus is None or tokenizer is None:
+    corpus, tokenizer = _metrics(inputs, "corpus"), _metrics(inputs, "tokenizer")
+    try:
+        tokens = float(corpus["bytes"] * tokenizer["tokens_per_byte"])
+        if settings.documents == "single":
+            tokens += corpus["documents"] * settings.sequence_length / 2
+        return round(tokens * (2 if tokenizer["entries"] <= 2**16 else 4))
+    except KeyError:  # not there yet, or of a version that counted something else
         return None
-    tokens = float(corpus.metrics["bytes"] * tokenizer.metrics["tokens_per_byte"])
-    if settings.documents == "single":
-        tokens += corpus.metrics["documents"] * settings.sequence_length / 2
-    return round(tokens * (2 if tokenizer.metrics["entries"] <= 2**16 else 4))
 
 
 def of_pretraining(settings: PretrainSettings, inputs: Mapping[str, Path]) -> int:
     """Two checkpoints, one that is being written, and the result; without the tokens' embeddings as long as there is
     no tokenizer."""
-    tokenizer = _record(inputs, "tokenizer")
-    return checkpoints_bytes(settings.model, tokenizer.metrics["entries"] if tokenizer else 0)
+    return checkpoints_bytes(settings.model, _metrics(inputs, "tokenizer").get("entries", 0))
 
 
 def of_inputs(settings: object, inputs: Mapping[str, Path]) -> int:
     """As much as the inputs that are there, for a stage that gathers them."""
     records = [_record(inputs, name) for name in inputs]
     return sum(file.bytes for record in records if record for file in record.outputs.values())
+
+
+def _metrics(inputs: Mapping[str, Path], name: str) -> Mapping[str, Any]:
+    record = _record(inputs, name)
+    return record.metrics if record else {}
 
 
 def _record(inputs: Mapping[str, Path], name: str) -> Record | None:
