@@ -93,6 +93,7 @@ class PeerOptimizer(hivemind.Optimizer):
         """Of the weights after the newest global steps."""
         self.told: Callable[[], Mapping[str, Mapping[int, str]]] = dict
         """Gives the sketches that others tell, by libp2p's identity and global step."""
+        self._has_taken_over = False
         self._measure = measure_bandwidth and bandwidth is None
         self._settings = settings
         self._whole_steps = threading.RLock()
@@ -317,9 +318,16 @@ class PeerOptimizer(hivemind.Optimizer):
         least = self.local_epoch if not self._is_astray() else self.tracker.reached or 0
         with self.tracker.pause_updates():
             state = states.download(
-                self.dht, self.run_id, own, at_least=least, seconds=self.load_state_timeout, told=self.told
+                self.dht,
+                self.run_id,
+                own,
+                at_least=least,
+                seconds=self.load_state_timeout,
+                told=self.told,
+                vote_seconds=0.0 if self._has_taken_over else states.VOTE_SECONDS,
             )
         if state is not None:
+            self._has_taken_over = True
             if self._measure and state.mbps is not None:
                 self.grad_averager.bandwidth = self.state_averager.bandwidth = state.mbps
                 self._measure = False

@@ -41,7 +41,7 @@ CHUNK_SECONDS = 20.0
 """A donor that sends nothing for so long is given up: its next piece needs at most the time of its global step."""
 
 VOTE_SECONDS = 3.0
-"""Others come to a step, and tell of their weights, within so long."""
+"""Others come to a step, and tell of their weights, within so long: who joins waits for their word."""
 
 AGREED = 1e-2
 """Largest relative distance of weights that count as the same ones. Averaging in float16 leaves 4e-4; two peers that
@@ -150,6 +150,7 @@ def download(
     only: Sequence[str] = (),
     seconds: float = 600.0,
     told: Callable[[], Mapping[str, Mapping[int, str]]] = dict,
+    vote_seconds: float = 0.0,
 ) -> State | None:
     """The state of a peer, checked against ``own``.
 
@@ -161,6 +162,8 @@ def download(
         only: ask these peers instead of all that offer theirs.
         seconds: given up after so long, over all attempts. One that is busy sending is asked again until then.
         told: gives the sketches of weights that peers tell, by libp2p's identity and global step.
+        vote_seconds: others are waited for so long to tell of the state's step. A peer that only lags cannot: with
+            short steps the others would have gone on by then, again and again.
 
     Returns:
         None if no peer sent a usable state; the log says why of each.
@@ -169,6 +172,9 @@ def download(
 
     def left() -> float:
         return max(0.0, deadline - time.monotonic())
+
+    def others() -> dict[str, Mapping[int, str]]:
+        return {peer: sketches for peer, sketches in told().items() if peer != me}
 
     me = dht.peer_id.to_base58()
     attempt, busy = 0, False
@@ -203,7 +209,7 @@ def download(
             if state.step < at_least:
                 problem = f"it is of step {state.step}, before {at_least}"
             if problem is None:
-                problem = disagreement(state, told, min(VOTE_SECONDS, left()))
+                problem = disagreement(state, others, min(vote_seconds, left()))
             if problem is None:
                 return state
             logger.warning("the state of %s is not used: %s", peer, problem)
@@ -212,9 +218,7 @@ def download(
     return None
 
 
-def disagreement(
-    state: State, told: Callable[[], Mapping[str, Mapping[int, str]]], seconds: float = VOTE_SECONDS
-) -> str | None:
+def disagreement(state: State, told: Callable[[], Mapping[str, Mapping[int, str]]], seconds: float) -> str | None:
     """Why a downloaded state is not what others have: at least half of those who tell of its step have other weights.
 
     Args:

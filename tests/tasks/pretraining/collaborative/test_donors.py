@@ -77,6 +77,16 @@ def test_if_those_ahead_send_what_nobody_has_the_checkpoint_is_what_is_left(swar
     assert "forger is not used: 2 of 2 others have other weights at step 9" in caplog.text
 
 
+def test_who_only_lags_waits_for_nobodys_word_and_does_not_ask_itself(swarm):
+    swarm.sends = {"one": replace(OWN, step=9)}
+    told = {"me": {8: sketch(FOREIGN)}, "a": {8: sketch(FOREIGN)}}
+    begun = time.monotonic()
+    assert swarm.download(seconds=30.0, told=lambda: told).step == 9
+    assert time.monotonic() - begun < 0.5
+    assert swarm.download(seconds=30.0, told=lambda: {"me": {9: sketch(FOREIGN)}}, vote_seconds=30.0).step == 9
+    assert time.monotonic() - begun < 1
+
+
 def test_what_is_older_than_ones_own_is_no_way_out(swarm):
     swarm.sends = {"coordinator": replace(OWN, step=6)}
     assert swarm.download(seconds=5.0, at_least=7) is None
