@@ -32,7 +32,7 @@ crashes: $(VENV)/.installed
 real-text: $(VENV)/.installed
 	$(VENV)/bin/sahajflow run tests/recipes/real-text.yaml
 
-# What a collaboration survives, in its long form: docs/collaboration.md. About 20 minutes on two cores.
+# What a collaboration survives, in its long form: docs/organiser.md. One of its three runs takes ten minutes by itself.
 churn: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/churn.py
 
