@@ -43,14 +43,14 @@ CLOCK_REMEDY = "let this machine set its clock: sudo timedatectl set-ntp true"
 
 
 def find(
-    addresses: Sequence[str], key: RSAPrivateKey, identity: Path, *, client: bool
+    addresses: Sequence[str], key: RSAPrivateKey, identity: Path | None = None, *, client: bool
 ) -> tuple[hivemind.DHT, meeting.Meeting, Manifest]:
     """Join the DHT at these addresses and read what is trained there.
 
     Args:
         addresses: of the coordinator or other members.
         key: signs this member's records.
-        identity: file with the key for libp2p.
+        identity: file with the key for libp2p; a new one if not given.
         client: whether nobody will be able to reach this member.
 
     Raises:

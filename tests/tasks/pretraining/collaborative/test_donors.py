@@ -13,6 +13,7 @@ from hivemind.utils import MSGPackSerializer
 
 from tasks.pretraining.collaborative import state as states
 from tasks.pretraining.collaborative.averaging import UPLOADS, PeerStateAverager
+from tasks.pretraining.collaborative.gate import Gate
 from tasks.pretraining.collaborative.sketch import sketch
 from tasks.pretraining.collaborative.state import State
 
@@ -35,6 +36,7 @@ def swarm(monkeypatch):
         return replace(answer, donor=peer)
 
     class Node:
+        gate = Gate()
         peer_id = SimpleNamespace(to_base58=lambda: "me")
 
         def run_coroutine(self, *_, **__):

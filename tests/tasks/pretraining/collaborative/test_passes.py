@@ -1,4 +1,4 @@
-"""Passes: issued, read, revoked. What a revoked one means in a swarm: ``test_revoked.py``."""
+"""Passes: issued, read, revoked."""
 
 from __future__ import annotations
 
