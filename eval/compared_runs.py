@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from pydantic import ValidationError
+from typing import Any
 
 from eval.comparison_schema import RunFacts
 from eval.item_counts import Predictions, checked_counts, gathered_path, read_gathered
@@ -13,7 +14,7 @@ from eval.report_schema import EnvironmentFacts
 from eval.results import ModelResult, Results, TaskResult
 from eval.uncertainty import Counts
 from tasks.contract import UserError
-from tasks.foreign_text import printable
+from tasks.foreign_text import escaped, printable
 from tasks.record import Damaged, Record, verified_record
 
 
@@ -88,15 +89,21 @@ def load_run(folder: Path, letter: str, name: str | None = None) -> Run:
         name: of its recipe; by default that of the recipe which made it first.
 
     Raises:
-        UserError: it is damaged, or another version of sahajflow wrote it.
+        UserError: it is damaged or made up, or another version of sahajflow wrote it.
     """
     record = _verified(folder)
     try:
-        results = Results.model_validate_json((folder / "results.json").read_bytes())
-    except (OSError, ValidationError):
+        content = json.loads((folder / "results.json").read_bytes())
+        results = Results.model_validate(_escaped(content))
+    except (OSError, ValueError, RecursionError):
         raise UserError(
             f"{folder}: another version of sahajflow wrote this evaluation; run it again with this one"
         ) from None
+    for task in results.tasks:
+        if not re.fullmatch(r"[\w-]+", task.task):  # it names a file of the folder
+            raise UserError(
+                f"{folder}: its results name a task {task.task}, which is no task's name; ask for a sound copy"
+            )
     place = EnvironmentFacts.model_validate(record.environment)
     facts = RunFacts(
         letter=letter,
@@ -108,6 +115,15 @@ def load_run(folder: Path, letter: str, name: str | None = None) -> Run:
         packages=place.packages,
     )
     return Run(facts, results, folder)
+
+
+def _escaped(value: Any) -> Any:
+    """JSON with all that a terminal could obey made visible in its texts: the folder may be a stranger's."""
+    if isinstance(value, dict):
+        return {_escaped(key): _escaped(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_escaped(part) for part in value]
+    return escaped(value) if isinstance(value, str) else value
 
 
 def _verified(folder: Path) -> Record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,30 +89,31 @@ def drop_sentence(point: Point) -> str:
     )
 
 
+COLUMNS: dict[str, Callable[[Point], Any]] = {
+    "evaluated": lambda point: point.entry.finished.isoformat(timespec="seconds"),
+    "recipe": lambda point: point.entry.recipe,
+    "task": lambda point: point.task,
+    "model": lambda point: point.model,
+    "metric": lambda point: point.on.metric,
+    "mean": lambda point: point.score.mean,
+    "std": lambda point: point.score.std,
+    "n": lambda point: point.score.n,
+    "declared": lambda point: point.score.declared,
+    "low": lambda point: point.score.interval.low if point.score.interval else None,
+    "high": lambda point: point.score.interval.high if point.score.interval else None,
+    "change": lambda point: point.change,
+    "dropped": lambda point: point.dropped,
+    "fingerprint": lambda point: point.entry.fingerprint,
+    "digest": lambda point: point.entry.digest,
+    "data": lambda point: point.on.sha256,
+    "commit": lambda point: point.entry.commit,
+}
+"""What scripts get of one task and model in one evaluation; scores are fractions."""
+
+
 def history_rows(entries: Sequence[HistoryEntry]) -> list[dict[str, Any]]:
-    """One flat row for each evaluation, task and model, for JSON, CSV and Prefect's table; scores are fractions."""
-    return [
-        {
-            "evaluated": point.entry.finished.isoformat(timespec="seconds"),
-            "recipe": point.entry.recipe,
-            "task": point.task,
-            "model": point.model,
-            "metric": point.on.metric,
-            "mean": point.score.mean,
-            "std": point.score.std,
-            "n": point.score.n,
-            "declared": point.score.declared,
-            "low": point.score.interval.low if point.score.interval else None,
-            "high": point.score.interval.high if point.score.interval else None,
-            "change": point.change,
-            "dropped": point.dropped,
-            "fingerprint": point.entry.fingerprint,
-            "digest": point.entry.digest,
-            "data": point.on.sha256,
-            "commit": point.entry.commit,
-        }
-        for point in points_of(entries)
-    ]
+    """One flat row of :data:`COLUMNS` for each evaluation, task and model, for JSON, CSV and Prefect's table."""
+    return [{name: value(point) for name, value in COLUMNS.items()} for point in points_of(entries)]
 
 
 def terminal_rows(entries: Sequence[HistoryEntry]) -> list[tuple[str, ...]]:

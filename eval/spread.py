@@ -8,7 +8,7 @@ thread each also get more of two cores than one process with two, since no threa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -61,15 +61,19 @@ class Spread:
     scheduler: str | None = None
 
 
-def spread_of(evaluation: EvaluationSettings, model: ModelSettings) -> Spread:
+def spread_of(
+    evaluation: EvaluationSettings, model: ModelSettings, compared: Sequence[tuple[Path, int]] = ()
+) -> Spread:
     """What the settings mean on this machine.
 
     With ``auto`` as many seed runs at once as there are cores and memory for, and each has its share of the cores as
-    threads. Where the first task would be fine-tuned on a GPU it is one after another, with all cores.
+    threads. Where the first task would be fine-tuned on a GPU it is one after another, with all cores. Models of
+    others may leave memory for fewer; the threads do not follow them, since one may be missing the next time.
 
     Args:
         evaluation: the recipe's settings.
         model: the shape of the recipe's model, by which the memory of a seed run is estimated.
+        compared: checkpoints of models of others, each with the number of its parameters.
     """
     threads = None if evaluation.threads == "auto" else evaluation.threads
     if evaluation.scheduler is not None:
@@ -79,8 +83,10 @@ def spread_of(evaluation: EvaluationSettings, model: ModelSettings) -> Spread:
         return Spread(asked or 1, threads)
     cores = worker_count()
     declared = len(evaluation.model_names) * len(evaluation.tasks) * len(evaluation.seed_list)
-    usual = max(1, min(cores, declared, _room(evaluation, model)))
-    return Spread(asked or usual, threads or max(1, cores // usual))
+    own = _shape_of(model)
+    usual = max(1, min(cores, declared, _room(evaluation, [own])))
+    shapes = [own, *(_shape_in(folder, parameters) for folder, parameters in compared)]
+    return Spread(asked or max(1, min(usual, _room(evaluation, shapes))), threads or max(1, cores // usual))
 
 
 @contextmanager
@@ -158,20 +164,53 @@ def _on_gpu(evaluation: EvaluationSettings) -> bool:
     return torch.cuda.is_available()
 
 
-def _room(evaluation: EvaluationSettings, model: ModelSettings) -> int:
+def _room(evaluation: EvaluationSettings, shapes: Sequence[Shape]) -> int:
     """For how many seed runs the machine has memory, by its size and not by what is free just now."""
-    most = max(seed_run_bytes(model, task) for task in evaluation.tasks.values())
+    most = max(seed_run_bytes(shape, task) for shape in shapes for task in evaluation.tasks.values())
     return int(MEMORY_SHARE * total_memory() / most)
 
 
-def seed_run_bytes(model: ModelSettings, task: TaskSettings) -> int:
-    """Memory that fine-tuning takes in a process of its own, with every item of a batch as long as it may be."""
+@dataclass(frozen=True)
+class Shape:
+    """What of a model decides the memory of its fine-tuning.
+
+    Attributes:
+        weights: their number.
+        layers: that are computed, shared or not.
+        hidden: size of a layer's states.
+        wide: size of its feed-forward states.
+        heads: of its attention.
+    """
+
+    weights: int
+    layers: int
+    hidden: int
+    wide: int
+    heads: int
+
+
+def _shape_of(model: ModelSettings) -> Shape:
     hidden, wide = model.hidden_size, model.intermediate_size
     layer = 4 * hidden**2 + 2 * hidden * wide
     own_layers = model.layers if model.architecture == "bert" else model.layer_groups
     embedding = hidden if model.architecture == "bert" else model.embedding_size or ALBERT_EMBEDDING_SIZE
-    weights = own_layers * layer + VOCABULARY * embedding
+    return Shape(own_layers * layer + VOCABULARY * embedding, model.layers, hidden, wide, model.heads)
+
+
+def _shape_in(checkpoint: Path, parameters: int) -> Shape:
+    """By the names that transformers gives to all architectures; a feed-forward size under another name is reckoned
+    as the usual four times the hidden size."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=False)
+    hidden = config.hidden_size
+    wide = getattr(config, "intermediate_size", None) or 4 * hidden
+    return Shape(parameters, config.num_hidden_layers, hidden, wide, config.num_attention_heads)
+
+
+def seed_run_bytes(shape: Shape, task: TaskSettings) -> int:
+    """Memory that fine-tuning takes in a process of its own, with every item of a batch as long as it may be."""
     length = task.fine_tuning.max_length
     tokens = task.fine_tuning.batch_size * length
-    states = tokens * model.layers * (12 * hidden + 4 * wide + 4 * model.heads * length)
-    return PROCESS_BYTES + BYTES_A_WEIGHT * weights + BYTES_A_STATE * states
+    states = tokens * shape.layers * (12 * shape.hidden + 4 * shape.wide + 4 * shape.heads * length)
+    return PROCESS_BYTES + BYTES_A_WEIGHT * shape.weights + BYTES_A_STATE * states

@@ -24,7 +24,8 @@ from eval.fine_tuning import Epoch, History, Predictions, fine_tune, predict
 from eval.labels import OUTSIDE
 from eval.scoring import entity_f1, score_classification, score_ner
 from eval.settings import TaskSettings
-from tasks.contract import Progress, no_progress
+from tasks.contract import Progress, Rows
+from tasks.executor import check_wanted
 from tasks.pretraining.settings import ModelSettings
 from tasks.status_file import status_writer
 
@@ -140,8 +141,13 @@ def tune(job: Job, source: Path | Files, progress: Progress) -> Tuned:
 
 
 def tune_there(job: Job, source: Path | Files, status: Path | None) -> Tuned:
-    """The same in another process, which tells its steps in a file (``tasks/status_file.py``), or not at all."""
-    return tune(job, source, no_progress if status is None else status_writer(status))
+    """The same in another process of this machine, which tells its steps in a file (``tasks/status_file.py``); or,
+    without such a file, in a worker of a cluster, which ends when nobody waits for it any more."""
+    return tune(job, source, _as_long_as_wanted if status is None else status_writer(status))
+
+
+def _as_long_as_wanted(done: float, total: float, *, unit: str = "", note: str = "", rows: Rows = ()) -> None:
+    check_wanted()
 
 
 def scores(task: TaskSettings, data: TaskData, split: str, predicted: list[Any]) -> dict[str, Any]:

@@ -1,44 +1,30 @@
-"""The arguments of every command; what they do is in ``commands.py``, ``export_command.py``, ``store_commands.py``."""
+"""The arguments of every command; what they do is in ``commands.py``, ``export_command.py``,
+``pass_command.py``, ``store_commands.py``."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
-from flows import commands, export_command, store_commands
+from flows import commands, export_command, pass_command, store_commands
+from flows.argument_types import Parser, Version, bandwidth, count, days, positive
 from tasks.pretraining.collaborative.roles import ROLES
 
 STAGES = ("corpus", "tokenizer", "pack", "pretrain", "evaluate", "report")
 
-MAXIMUM_WORKERS = 1024
-"""More threads than any one machine has cores; OpenMP refuses far larger numbers with lines of its own."""
-
 _Command = Callable[..., argparse.ArgumentParser]
-
-
-def say(line: str, status: int) -> int:
-    """Print one line for the user; returns the exit status."""
-    print(" ".join(line.splitlines()), file=sys.stderr)
-    return status
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        sys.exit(say(f"{self.prog}: {message}; see {self.prog} --help", 2))
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands; each sets ``command`` to the function that carries it out."""
-    parser = _Parser(
+    parser = Parser(
         prog="sahajflow",
         description="From raw text to a pretrained language model with an honest score.",
         epilog="RECIPE is a built-in name (see: sahajflow recipes) or the path of a YAML file. Relative paths in a "
         "file start at its folder, those of a built-in recipe at the current folder.",
     )
+    parser.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
 
     def command(name: str, function: Any, help: str, description: str = "") -> argparse.ArgumentParser:
@@ -55,7 +41,7 @@ def _add_recipe_commands(command: _Command) -> None:
     run = command("run", commands.run_command, "run what is missing of a recipe's chain")
     _add_selection(run)
     _add_bounds(run)
-    run.add_argument("--workers", type=_positive, metavar="N", help="threads and processes (default: the cores)")
+    run.add_argument("--workers", type=positive, metavar="N", help="threads and processes (default: the cores)")
     plan = command("plan", commands.plan_command, "show what would run, what is reused, and why")
     _add_selection(plan)
     plan.add_argument("--json", action="store_true", help="a list of {stage, action, reason, fingerprint, path}")
@@ -124,11 +110,11 @@ def _add_recipe_commands(command: _Command) -> None:
     coordinate.add_argument("recipe", metavar="RECIPE")
     _add_settings(coordinate)
     coordinate.add_argument(
-        "--peers", type=_count, default=0, metavar="N", help="peers to start on this machine (default: 0)"
+        "--peers", type=count, default=0, metavar="N", help="peers to start on this machine (default: 0)"
     )
     coordinate.add_argument(
         "--keepers",
-        type=_count,
+        type=count,
         default=1,
         metavar="N",
         help="keepers to start on this machine, which have the newest state when all who train have left (default: 1)",
@@ -147,7 +133,7 @@ def _add_recipe_commands(command: _Command) -> None:
         metavar="MULTIADDR",
         help="the address that others reach this machine at, if it is another one; can be repeated",
     )
-    coordinate.add_argument("--workers", type=_positive, metavar="N", help="threads of the local peers")
+    coordinate.add_argument("--workers", type=positive, metavar="N", help="threads of the local peers")
     join = command(
         "join",
         commands.join_command,
@@ -172,19 +158,43 @@ def _add_recipe_commands(command: _Command) -> None:
     )
     join.add_argument(
         "--bandwidth",
-        type=_bandwidth,
+        type=bandwidth,
         metavar="MBPS",
         help="in Mb/s, for sharing out the averaging (default: measured)",
     )
     join.add_argument(
         "--micro-batch",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="sequences computed at a time (default: the fastest, measured)",
     )
     join.add_argument("--name", help="how this peer is called in the ledger (default: the host's name)")
-    join.add_argument("--workers", type=_positive, metavar="N", help="threads (default: the cores)")
+    join.add_argument("--workers", type=positive, metavar="N", help="threads (default: the cores)")
+    join.add_argument("--pass", dest="pass_file", metavar="FILE", help="from the organiser, if the collaboration asks")
     _add_store(join)
+    _add_passes(
+        command(
+            "pass",
+            pass_command.show,
+            "issue, revoke and list the passes of volunteers",
+            "Issue, revoke and list the passes of volunteers, for collaborations with "
+            "pretraining.collaborative.access: passes. The register is in SAHAJFLOW_HOME; a coordinator with the same "
+            "one heeds it within seconds.",
+        )
+    )
+
+
+def _add_passes(passes: argparse.ArgumentParser) -> None:
+    actions = passes.add_subparsers(metavar="ACTION", required=True)
+    issue = actions.add_parser("issue", help="write a pass that its holder joins with: sahajflow join --pass FILE")
+    issue.add_argument("name", metavar="NAME", help="of the volunteer")
+    issue.add_argument("--days", type=days, default=30.0, metavar="N", help="it counts so long (default: 30)")
+    issue.add_argument("--output", metavar="FILE", help="where to write it (default: NAME.pass)")
+    issue.set_defaults(command=pass_command.issue)
+    revoke = actions.add_parser("revoke", help="let a volunteer's pass count no longer")
+    revoke.add_argument("name", metavar="NAME")
+    revoke.set_defaults(command=pass_command.revoke)
+    actions.add_parser("list", help="the passes that were issued here").set_defaults(command=pass_command.show)
 
 
 def _add_store_commands(command: _Command) -> None:
@@ -227,7 +237,7 @@ def _add_store_commands(command: _Command) -> None:
     clean.add_argument("--work", action="store_true", help="also unfinished work that nobody holds")
     clean.add_argument(
         "--unused-for",
-        type=_days,
+        type=days,
         metavar="DAYS",
         help="also results, unfinished work and logs that no run used for so long; what something newer, running or "
         "unfinished refers to stays",
@@ -247,6 +257,9 @@ def _add_store_commands(command: _Command) -> None:
         "--notify", choices=("all", "end", "failure", "none"), help="of which runs (default with --webhook: failure)"
     )
     up.add_argument("--dry-run", action="store_true", help="only say what would change on the server")
+    up.add_argument(
+        "--systemd", metavar="DIR", help="only write unit files of server and worker there: ~/.config/systemd/user"
+    )
     command("down", store_commands.down_command, "stop the local Prefect server and worker")
 
 
@@ -298,37 +311,3 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def _add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--store", metavar="DIR", help="where results live (default: store in $SAHAJFLOW_HOME)")
-
-
-def _bandwidth(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text}: should be a number of Mb/s above 0")
-    return number
-
-
-def _count(text: str) -> int:
-    return 0 if text == "0" else _positive(text)
-
-
-def _days(text: str) -> float:
-    try:
-        days = float(text)
-    except ValueError:
-        days = 0.0
-    if not 0 < days < 1e5:
-        raise argparse.ArgumentTypeError(f"{text}: should be a number of days above 0")
-    return days
-
-
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= MAXIMUM_WORKERS:
-        raise argparse.ArgumentTypeError(f"{text}: should be a whole number from 1 to {MAXIMUM_WORKERS}")
-    return number

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 from tasks import locks
 from tasks.contract import StageError, UserError
@@ -66,26 +67,47 @@ class Attempt:
 
 
 def without_secrets(text: str) -> str:
-    """The text with the value of every environment variable that is named like a secret replaced by its name."""
+    """The text with the value of every environment variable that is named like a secret replaced by its name, and so
+    the passwords in the addresses that variables hold, such as a proxy's."""
+    secrets = [(value, f"[{name}]") for name, value in os.environ.items() if _SECRET.search(name)]
+    secrets = [one for one in secrets if len(one[0]) >= _SHORTEST_SECRET]
+    secrets += [one for name, value in os.environ.items() for one in _in_address(name, value)]
     # The longest first: one secret may be the beginning of another.
-    for name, value in sorted(os.environ.items(), key=lambda one: -len(one[1])):
-        if len(value) >= _SHORTEST_SECRET and _SECRET.search(name):
-            text = text.replace(value, f"[{name}]")
+    for secret, shown in sorted(secrets, key=lambda one: -len(one[0])):
+        text = text.replace(secret, shown)
     return text
+
+
+def _in_address(name: str, value: str) -> Iterator[tuple[str, str]]:
+    """Of ``http://user:password@host``, also without the scheme: what is to be replaced, and by what."""
+    if "@" not in value:
+        return
+    try:
+        found = urlsplit(value if "://" in value else f"//{value}")
+    except ValueError:
+        return
+    if found.password:
+        yield f"{found.username}:{found.password}@", f"[{name}]@"
+        for password in {found.password, unquote(found.password)}:
+            if len(password) >= _SHORTEST_SECRET:
+                yield password, f"[{name}]"
 
 
 @contextmanager
 def logged(store: Store, stage: str, fingerprint: str, title: str) -> Iterator[None]:
-    """Write the log of one attempt while the body of the ``with`` makes it; what it raises is raised on."""
+    """Write the log of one attempt while the body of the ``with`` makes it; what it raises is raised on, without the
+    secrets in its message: that goes to Prefect, and of a failed seed run to results and report."""
     log = _open(store.root / "logs" / stage / fingerprint[:16])
     _begin(log)
     log.say(f"start {title} by process {os.getpid()} on {socket.gethostname()}")
     try:
         yield
     except UserError as error:
+        _hide_secrets(error)
         log.say(f"end refused: {_one_line(error)}")
         raise
     except Exception as error:
+        _hide_secrets(error)
         if not isinstance(error, StageError):
             log.say("".join(traceback.format_exception(error)).rstrip())
         log.say(f"end failed: {_one_line(error)}")
@@ -130,6 +152,10 @@ def _open(folder: Path) -> _Log:
         return _Log(folder / f"{now:{_NAME}}Z-{os.getpid()}.log")
     except OSError:
         return _Log(Path(os.devnull))
+
+
+def _hide_secrets(error: Exception) -> None:
+    error.args = tuple(without_secrets(part) if isinstance(part, str) else part for part in error.args)
 
 
 def _one_line(error: Exception) -> str:

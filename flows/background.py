@@ -82,7 +82,11 @@ class Background:
                 start_new_session=True,
             )
         # Noted at once, before the process can serve: whoever interrupts the starter leaves something to stop.
-        durable.write_json(self._state_file, {"pid": process.pid, "started": start_time(process.pid), **facts})
+        self.note(process.pid, **facts)
+
+    def note(self, pid: int, **facts: Any) -> None:
+        """Note which process it is, and facts about it; it should lead a group of its own, by which it is stopped."""
+        durable.write_json(self._state_file, {"pid": pid, "started": start_time(pid), **facts})
 
     def stop(self) -> bool:
         """End the process and its group; false if none was running."""

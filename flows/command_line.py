@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from flows.arguments import parser, say
+from flows.argument_types import say
+from flows.arguments import parser
 
 MACHINE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE}
 """What the machine refuses (a full disk, a lacking permission): no traceback helps there."""
@@ -27,7 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 errors="backslashreplace"
             )  # a terminal may know fewer characters than recipes and tasks
     options = parser().parse_args(arguments)
-    from tasks.contract import StageError, UserError  # after --help has answered
+    from flows.local_server import NO_TELEMETRY  # after --help has answered
+    from tasks.contract import StageError, UserError
+
+    os.environ.update({name: os.environ.get(name, value) for name, value in NO_TELEMETRY.items()})
 
     # A scheduler's or a system's SIGTERM ends the run as Ctrl-C does: the work folder stays, the children go.
     signal.signal(signal.SIGTERM, _interrupt)

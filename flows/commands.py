@@ -137,6 +137,7 @@ def join_command(arguments: argparse.Namespace) -> int:
         arguments.stream,
         arguments.bandwidth,
         arguments.micro_batch,
+        arguments.pass_file,
     )
     console = Console()
     show_logs(console)
@@ -195,7 +196,7 @@ def report_command(arguments: argparse.Namespace) -> int:
 def history_command(arguments: argparse.Namespace) -> int:
     """List every finished evaluation of a recipe."""
     from eval.history import read_history
-    from eval.history_view import history_rows, terminal_rows
+    from eval.history_view import COLUMNS, history_rows, terminal_rows
     from flows.columns import columns
     from flows.housekeeping import usable_store
     from flows.recipe import load_recipe
@@ -208,10 +209,9 @@ def history_command(arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         import csv
 
-        if rows := history_rows(entries):
-            table = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
-            table.writeheader()
-            table.writerows(rows)
+        table = csv.DictWriter(sys.stdout, list(COLUMNS), lineterminator="\n")
+        table.writeheader()
+        table.writerows(history_rows(entries))
     elif entries:
         print("\n".join(columns(terminal_rows(entries))))
     else:

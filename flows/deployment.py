@@ -140,12 +140,8 @@ def _start_worker(url: str, pool: str) -> None:
             return
         background.stop()  # one that talks to another server is of no use
         logger.info("starting the worker of the pool %s; its log: %s", pool, background.log)
-        name = f"{socket.gethostname()}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-        command = ["worker", "start", "--name", name, "--pool", pool, "--type", "process"]
-        # Runs start in folders of their own; the safe path keeps what lies there from standing in for a library.
-        background.start(
-            [sys.executable, "-P", "-m", "prefect", *command], os.environ | {"PYTHONSAFEPATH": "1"}, url=url
-        )
+        command, environment, name = worker_to_start(url, pool)
+        background.start(command, environment, url=url)
         deadline = time.monotonic() + WORKER_SECONDS
         while not _is_online(name, pool):
             if not background.running():
@@ -153,6 +149,15 @@ def _start_worker(url: str, pool: str) -> None:
             if time.monotonic() > deadline:
                 raise StageError(f"the server {url} does not hear of the worker: see {background.log}")
             time.sleep(0.5)
+
+
+def worker_to_start(url: str, pool: str) -> tuple[list[str], dict[str, str], str]:
+    """Command and environment of a worker of a pool, and the name that the server knows it by."""
+    name = f"{socket.gethostname()}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    command = ["worker", "start", "--name", name, "--pool", pool, "--type", "process"]
+    # Runs start in folders of their own; the safe path keeps what lies there from standing in for a library.
+    environment = os.environ | local_server.client_environment(url) | {"PYTHONSAFEPATH": "1"}
+    return [sys.executable, "-P", "-m", "prefect", *command], environment, name
 
 
 def _is_online(worker_name: str, pool: str) -> bool:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from flows.doctor_server import CLOCK_SECONDS, server_checks
 from flows.housekeeping import usable_store
 from tasks import locks
 from tasks.checks import Check
 from tasks.contract import UserError
+from tasks.store import home
+from tasks.tokenizer_memory import available_memory, total_memory
 
 if TYPE_CHECKING:
     from tasks.store import Store
@@ -23,6 +28,12 @@ GIBIBYTE = 2**30
 
 MINIMUM_FREE_DISK = 5 * GIBIBYTE
 """A small language's corpus, its packed shards and two checkpoints of a base-size model with optimiser state."""
+
+MINIMUM_FREE_HOME = GIBIBYTE
+"""The server's database, logs and compiled code."""
+
+MINIMUM_PROCESSES = 1024
+"""Threads count as processes here: server, worker, peers with their daemons, and the threads of each."""
 
 MINIMUM_OPEN_FILES = 1024
 """What Prefect, torch's workers and the peers' sockets need together; many systems allow just this."""
@@ -41,14 +52,16 @@ def doctor(store_folder: str | None, engine: str | None = None, changes: Sequenc
     Raises:
         UserError: a change or the hostfile is wrong.
     """
-    machine = [_python(), *_libraries(), _hidden_tokenizers(), _engines(), _memory(), _open_files()]
+    machine = [_python(), *_libraries(), _hidden_tokenizers(), _engines(), *_accelerators()]
+    machine += [_memory(), _open_files(), _processes(), _home()]
     store = None
     try:
         store = usable_store(store_folder)
     except UserError as error:
         machine.append(Check("store", "fail", str(error), "use another --store"))
     else:
-        machine += [_disk(store), _writable(store), _lock(store)]
+        machine += [_disk(store), _writable(store), _lock(store), _clock(store)]
+    machine += server_checks()
     return machine if engine is None else [*machine, *_gaudi(store, changes)]
 
 
@@ -112,6 +125,22 @@ def _engines() -> Check:
     return Check("engines", "ok", f"local on {sys.platform} {platform.machine()} (hivemind has no wheel here)")
 
 
+def _accelerators() -> list[Check]:
+    """What torch computes on; and a device of this machine that it does not see."""
+    import torch
+
+    gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    found = [Check("GPU", "ok", f"{gpu.name}, {gpu.total_memory / GIBIBYTE:.0f} GiB") for gpu in gpus]
+    if not gpus and os.path.exists("/dev/nvidiactl"):
+        told = f"the driver is here, and torch {torch.__version__} sees none"
+        found.append(
+            Check("GPU", "warn", told, "run nvidia-smi; install the torch of your driver's CUDA: pytorch.org")
+        )
+    if any(os.path.exists(f"/dev/{name}") for name in ("accel/accel0", "hl0")):
+        found.append(Check("HPU", "ok", "here; sahajflow doctor --engine gaudi looks closer"))
+    return found or [Check("GPU", "ok", "none; the engines local and collaborative compute on the processor")]
+
+
 def _existing(path: Path) -> Path:
     while not os.path.exists(path):  # Path.exists() raises where it may not look
         path = path.parent
@@ -125,9 +154,13 @@ def _disk(store: Store) -> Check:
 
 
 def _memory() -> Check:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    told = f"{total / GIBIBYTE:.1f} GiB"
-    return Check("memory", _fit(total >= 4 * GIBIBYTE), told, "4 GiB carry the demo; use a larger machine")
+    total, free = total_memory(), available_memory()
+    told = f"{total / GIBIBYTE:.1f} GiB, {free / GIBIBYTE:.1f} GiB of it free"
+    if total < 4 * GIBIBYTE:
+        return Check("memory", "fail", told, "4 GiB carry the demo; use a larger machine")
+    return Check(
+        "memory", "ok" if free >= 2 * GIBIBYTE else "warn", told, "end what else runs here: ps aux --sort -rss"
+    )
 
 
 def _open_files() -> Check:
@@ -137,6 +170,25 @@ def _open_files() -> Check:
     return Check("open files", _fit(soft >= MINIMUM_OPEN_FILES), f"{soft} allowed", f"ulimit -n {MINIMUM_OPEN_FILES}")
 
 
+def _processes() -> Check:
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    told = "as many as asked for" if soft == resource.RLIM_INFINITY else f"{soft} allowed"
+    fine = soft == resource.RLIM_INFINITY or soft >= MINIMUM_PROCESSES
+    return Check("processes", _fit(fine), told, f"ulimit -u {MINIMUM_PROCESSES}")
+
+
+def _home() -> Check:
+    """The place of server, workers and compiled code; it may be on another disk than the store."""
+    place = _existing(home())
+    free = shutil.disk_usage(place).free
+    told = f"{home()}: {free / GIBIBYTE:.1f} GiB free"
+    if not os.access(place, os.W_OK):
+        return Check("home", "fail", f"{home()} cannot be written", "set SAHAJFLOW_HOME to a folder of yours")
+    return Check("home", _fit(free >= MINIMUM_FREE_HOME), told, "set SAHAJFLOW_HOME to a larger disk")
+
+
 def _writable(store: Store) -> Check:
     fine = os.access(_existing(store.root), os.W_OK)
     told = f"{store.root} can {'' if fine else 'not '}be written"
@@ -144,14 +196,33 @@ def _writable(store: Store) -> Check:
 
 
 def _lock(store: Store) -> Check:
-    """Whether the file system keeps a lock between two descriptors; some network ones silently do not."""
+    """Whether the file system keeps a lock between two processes; some network ones silently do not.
+
+    Another process asks, not only another descriptor: NFS gives a process a lock that it has already."""
     if not (store.root / "format.json").exists():
         return Check("locks", "ok", "not tried, the store does not exist yet")
     path = store.root / "locks" / "doctor.lock"
+    ask = "import sys, pathlib, tasks.locks; print(tasks.locks.holder_of(pathlib.Path(sys.argv[1])) is not None)"
+    command = [sys.executable, "-P", "-c", ask, str(path)]
+    remedy = "put the store on a local disk or on NFS 4 with locking"
     try:
         with locks.held(path, must_tell=False):
-            works = locks.holder_of(path) is not None
+            during = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        after = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except OSError as error:
-        return Check("locks", "fail", f"fail on {store.root}: {error.strerror}", "put the store on a local disk")
-    told = "locks work in the store" if works else "locks do not hold in the store"
-    return Check("locks", _fit(works), told, "put the store on a local disk or on NFS 4 with locking")
+        return Check("locks", "fail", f"fail on {store.root}: {error.strerror}", remedy)
+    except subprocess.CalledProcessError as error:
+        return Check("locks", "fail", f"fail on {store.root}: {error.stderr.strip().rpartition(chr(10))[2]}", remedy)
+    works = (during, after) == ("True", "False")
+    told = "locks work in the store, between two processes" if works else "locks do not hold in the store"
+    return Check("locks", _fit(works), told, remedy)
+
+
+def _clock(store: Store) -> Check:
+    """Whether it is later than all that the store has: what goes by time, such as `clean`, goes wrong else."""
+    times = [path.stat().st_mtime for path in (store.root / "artifacts").glob("*/*/record.json")]
+    ahead = max(times, default=0.0) - time.time()
+    if ahead <= CLOCK_SECONDS:
+        return Check("clock", "ok", "later than all results in the store")
+    told = f"the store has a result from {ahead / 60:,.0f} minutes ahead"
+    return Check("clock", "warn", told, "timedatectl set-ntp true, here and on the machine that made it")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from eval.compared_model import STAGE as COMPARED_MODEL
 from eval.compared_model import check as check_models
 from eval.data import check as check_tasks
 from eval.prices import load_prices
@@ -69,6 +70,8 @@ class Options:
 
 
 RunNode = Callable[[Node, Work], StageOutcome]
+
+HowToSpread = Callable[[Sequence[tuple[Path, int]]], Spread]
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ def run_chain(options: Options, run_node: RunNode) -> list[StageOutcome]:
         prepared.store,
         run_node,
         verify=options.verify,
-        spread=partial(spread_of, prepared.recipe.evaluation, prepared.recipe.model),
+        spread=lambda compared: spread_of(prepared.recipe.evaluation, prepared.recipe.model, compared),
     )
     keep_history(prepared, [outcome.path for outcome in outcomes if outcome.record.stage == "evaluate"])
     return outcomes
@@ -166,7 +169,7 @@ def carry_out(
     run_node: RunNode,
     *,
     verify: bool = False,
-    spread: Callable[[], Spread] | None = None,
+    spread: HowToSpread | None = None,
 ) -> list[StageOutcome]:
     """Work through a plan.
 
@@ -180,8 +183,8 @@ def carry_out(
         store: where it was planned for.
         run_node: called for each step; for several seed runs at once, each in a thread of its own.
         verify: compare the hashes of all files before a result is reused.
-        spread: asked how to spread seed runs, when there are some to do; without it they are done one by one, as
-            their stage does them.
+        spread: asked how to spread seed runs, when there are some to do, and told the checkpoints of the models of
+            others with their numbers of parameters; without it they are done one by one, as their stage does them.
 
     Returns:
         The outcomes in order, without the seed runs that failed.
@@ -205,7 +208,13 @@ def carry_out(
             if lost and step.node.dispensable:
                 failures[step.node.name] = lost[0]
         able = [step for step in planned if step.node.name not in failures]
-        with _ended(able, done, spread if stage is SEED_RUN else None) as ended:
+        compared = [
+            (outcome.path / "checkpoint", outcome.record.metrics["parameters"])
+            for outcome in outcomes.values()
+            if outcome.record.stage == COMPARED_MODEL.name
+        ]
+        how = None if spread is None or stage is not SEED_RUN else partial(spread, compared)
+        with _ended(able, done, how) as ended:
             for step, result in ended:
                 if not isinstance(result, Exception):
                     outcomes[step.node.name] = result

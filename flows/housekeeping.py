@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from pathlib import Path
 
 from flows.attempts import Attempt, attempts
 from flows.retention import last_change
@@ -45,15 +46,23 @@ def status(store_folder: str | None) -> list[str]:
     for lock in sorted((store.root / "locks").glob("*.lock")):
         holder = locks.holder_of(lock)
         if holder is not None:
-            since = datetime.fromtimestamp(holder["started"]).strftime("%H:%M:%S")
-            lines.append(f"running    {lock.stem}  process {holder['pid']} on {holder['host']} since {since}")
+            since = f"{datetime.fromtimestamp(holder['started']):%Y-%m-%d %H:%M:%S}"
+            who = f"process {holder['pid']} on {holder['host']} since {since}"
+            lines.append(f"running    {_named(lock)}  {who}")
     for work in sorted((store.root / "work").glob("*/*")):
-        if locks.holder_of(store.lock(work.parent.name, work.name)) is None:
+        lock = store.lock(work.parent.name, work.name)
+        if locks.holder_of(lock) is None:
             minutes = max(0.0, time.time() - last_change(work)) / 60
             name = f"{work.parent.name}-{work.name}"
             ended = newest.pop(name, None)
             how = f"  {ended.state}{f': {ended.reason}' * bool(ended.reason)}" if ended else ""
-            lines.append(f"resumable  {name}  untouched for {minutes:.0f} min{how}")
+            lines.append(f"resumable  {_named(lock)}  untouched for {minutes:.0f} min{how}")
     if len(lines) == 1:
         lines.append("nothing is running, nothing is unfinished")
     return lines
+
+
+def _named(lock: Path) -> str:
+    """ "seed-run-0123456789abcdef (seed-run/pretrained/ner/1)": the node too, where it says more than the stage."""
+    title = locks.last_note(lock).get("title", "")
+    return f"{lock.stem} ({title})" if title and title != lock.stem.rpartition("-")[0] else lock.stem

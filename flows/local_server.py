@@ -36,9 +36,9 @@ START_SECONDS = 90.0
 HEALTH_SECONDS = 5.0
 """How long one question for the server's health may take."""
 
-NO_TELEMETRY = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
-"""Environment that keeps Prefect, server and client, from reporting its use to its makers."""
-
+NO_TELEMETRY = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+"""Environment that keeps Prefect, server and client, and the hub's libraries from reporting their use to their
+makers. Every command starts with it (:func:`flows.command_line.main`)."""
 
 RETENTION = {
     "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
@@ -81,12 +81,8 @@ def start() -> str:
                 "starting the local Prefect server (about 20 s), which `sahajflow down` stops; its log: %s",
                 background.log,
             )
-            port = _free_port(background.state().get("url"))
-            background.start(
-                [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
-                _server_environment(background.folder),
-                url=f"http://127.0.0.1:{port}/api",
-            )
+            command, environment, own_url = to_start(background)
+            background.start(command, environment, url=own_url)
         url: str = background.state()["url"]
         deadline = time.monotonic() + START_SECONDS
         while not healthy(url):
@@ -101,6 +97,18 @@ def start() -> str:
     return url
 
 
+def to_start(background: Background) -> tuple[list[str], dict[str, str], str]:
+    """Command and environment of a server that is not running, and the address that it will have."""
+    port = str(_free_port(background.state().get("url")))
+    command = [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", port]
+    # Nothing of the user's Prefect settings: the server has its own home and, below it, its own SQLite database.
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    url = f"http://127.0.0.1:{port}/api"
+    # Its page asks there; left alone, it asks at Prefect's usual port, whoever serves that.
+    own = {"PREFECT_HOME": str(background.folder), "PREFECT_SERVER_UI_API_URL": url}
+    return command, inherited | NO_TELEMETRY | RETENTION | own, url
+
+
 def stop() -> bool:
     """Stop the local server; false if none was running."""
     background = server()
@@ -108,10 +116,15 @@ def stop() -> bool:
         return background.stop()
 
 
+def client_environment(url: str) -> dict[str, str]:
+    """What makes a process that starts with it talk to this server and to nobody else."""
+    without_proxy = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1", "localhost"]))
+    return NO_TELEMETRY | {"PREFECT_API_URL": url, "NO_PROXY": without_proxy, "no_proxy": without_proxy}
+
+
 def use(url: str) -> None:
     """Make Prefect's client in this process and its children talk to this server and to nobody else."""
-    without_proxy = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1", "localhost"]))
-    os.environ.update(NO_TELEMETRY | {"PREFECT_API_URL": url, "NO_PROXY": without_proxy, "no_proxy": without_proxy})
+    os.environ.update(client_environment(url))
 
     from prefect.context import refresh_global_settings_context
 
@@ -222,9 +235,3 @@ def _free_port(previous_url: str | None) -> int:
                 continue
             return int(probe.getsockname()[1])
     raise StageError("no free port for the local Prefect server at 127.0.0.1")
-
-
-def _server_environment(folder: Path) -> dict[str, str]:
-    # Nothing of the user's Prefect settings: the server has its own home and, below it, its own SQLite database.
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
-    return inherited | NO_TELEMETRY | RETENTION | {"PREFECT_HOME": str(folder)}

@@ -158,30 +158,32 @@ def _plan_node(
 
 
 def _why_new(node: Node, identity: dict[str, Any], digests: dict[str, str], records: list[Record]) -> str:
-    """What differs from the most similar result in the store, the newest one of several."""
+    """What differs from the most similar result in the store, the newest one of several; an upgrade comes first."""
     by_digest = {name: value.partition(" ")[0] for name, value in digests.items()}
     wanted = {"settings": identity, "input": by_digest, "version": node.stage.version}
     candidates = []
     for record in records:
         inputs = {name: source.digest for name, source in record.inputs.items()}
         changes = differences({"settings": record.identity, "input": inputs, "version": record.version}, wanted)
-        candidates.append((len(changes), -record.finished.timestamp(), changes))
+        changes.sort(key=lambda change: change[0] != "version")
+        candidates.append((len(changes), -record.finished.timestamp(), changes, record))
     if not candidates:
         return "no result yet"
-    changes = min(candidates, key=lambda candidate: candidate[:2])[2]
+    _, _, changes, nearest = min(candidates, key=lambda candidate: candidate[:2])
     if not changes:
         return "an input was made anew, with equal content"
-    told = [_change(node, *change) for change in changes[:3]]
+    told = [_change(node, nearest, *change) for change in changes[:3]]
     more = [f"{len(changes) - 3} more"] if len(changes) > 3 else []
     return "; ".join([*told, *more])
 
 
-def _change(node: Node, place: str, old: Any, new: Any) -> str:
+def _change(node: Node, nearest: Record, place: str, old: Any, new: Any) -> str:
     kind, _, key = place.partition(".")
     if kind == "input":
         return f"{key} has another content" if old and new else f"{key} is {'new' if new else 'gone'} as input"
     if kind == "version":
-        return f"version of the stage {old} -> {new}"
+        made = f"the result of {nearest.finished:%Y-%m-%d} was made by version {old}"
+        return f"{node.stage.name} is at version {new} in this sahajflow, {made}"
     label = key if node.stage.name == "pretrain" else f"{node.group}.{key}"
     return f"{label}: {_short(old)} -> {_short(new)}"
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows import local_server
 from flows.artifacts import Shown, key_of
+from flows.attempts import without_secrets
 from flows.lost_runs import mark_lost_runs, note_process
 from tasks.contract import Rows
 from tasks.foreign_text import printable
@@ -223,7 +224,7 @@ class _RunLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._run_logger.log(record.levelno, self.format(record))
+            self._run_logger.log(record.levelno, without_secrets(self.format(record)))
         except Exception:
             self.handleError(record)
 

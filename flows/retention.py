@@ -1,9 +1,9 @@
 """`sahajflow clean`: what may go, and what must stay.
 
 The trash goes, what a killed pull had fetched, and with ``work`` unfinished work that nobody holds. With a number of
-days, all that was not used for so long goes: results, unfinished work, logs of attempts. A result was used when a run
-made it, reused it or read it. What a lock or something that stays refers to stays, however old it is: the inputs of a
-result, and of unfinished work.
+days, all that was not used for so long goes: results, unfinished work, logs of attempts, comparisons. A result was
+used when a run made it, reused it or read it. What a lock or something that stays refers to stays, however old it is:
+the inputs of a result, and of unfinished work.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ def clean(store: Store, *, work: bool, unused_days: float | None = None, dry_run
         for path in sorted((store.root / "artifacts").glob("*/*")):
             if path not in staying:
                 lines += _remove_free(store, path, before, dry_run)
+        for path in sorted((store.root / "rendered" / "compared").glob("*")):
+            lines += [_remove(store, [path], dry_run)] if last_change(path) < before else []
         lines += _remove_logs(store, before, dry_run)
     return lines or ["nothing to remove"]
 

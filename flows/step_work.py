@@ -77,7 +77,7 @@ def work_of(
         record = None if step.forced else _standing(store, building, verify=verify, repair=False)
         action: Literal["ran", "reused"] = "reused"
         if record is None:
-            facts = {"inputs": [source.path for source in building.inputs.values()]}
+            facts = {"inputs": [source.path for source in building.inputs.values()], "title": node.name}
             with locks.held(store.lock(node.stage.name, building.fingerprint), _say_who(node.name), facts):
                 record = None if step.forced else _standing(store, building, verify=verify, repair=True)
                 if record is None:

@@ -29,8 +29,10 @@ def recipes_command(arguments: argparse.Namespace) -> int:
 def status_command(arguments: argparse.Namespace) -> int:
     """Show what is running and resumable."""
     from flows.housekeeping import status
+    from flows.server_runs import server_lines
 
-    print("\n".join(status(arguments.store)))
+    print("\n".join(status(arguments.store)), flush=True)
+    print("\n".join(server_lines()))
     return 0
 
 
@@ -51,12 +53,15 @@ def logs_command(arguments: argparse.Namespace) -> int:
     from tasks.contract import UserError
 
     store = usable_store(arguments.store)
-    found = attempts(store, arguments.stage)
+    all_found = found = attempts(store, arguments.stage)
     if arguments.failed:
         found = [one for one in found if one.state not in ("published", "running")]
+    if all_found and not found:
+        print(f"no attempt at {arguments.stage or 'any stage'} has failed")
+        return 0
     if not found:
         stages = sorted({one.stage for one in attempts(store)})
-        which = f"no{' failed' * arguments.failed} attempt at {arguments.stage or 'any stage'} has a log"
+        which = f"no attempt at {arguments.stage or 'any stage'} has a log"
         if stages and arguments.stage and arguments.stage not in stages:
             which += f"; there are logs of {', '.join(stages)}"
         raise UserError(which)
@@ -69,6 +74,10 @@ def logs_command(arguments: argparse.Namespace) -> int:
     print(found[0].path.read_text(encoding="utf-8", errors="replace"), end="")
     if found[0].state == "killed":
         print("(ends here: the process was killed, by kill -9, for want of memory, or by a power cut)")
+    later = next(one for one in all_found if one.fingerprint == found[0].fingerprint)
+    if later.path != found[0].path:
+        when = f"{later.started.astimezone():%Y-%m-%d %H:%M}"
+        print(f"(the same was tried again since: the attempt that began {when} is {later.state}, {later.path})")
     return 0
 
 
@@ -170,6 +179,10 @@ def up_command(arguments: argparse.Namespace) -> int:
     from flows.terminal import show_logs
     from tasks.contract import UserError
 
+    if arguments.systemd is not None:
+        if arguments.file or arguments.webhook or arguments.notify or arguments.dry_run:
+            raise UserError("--systemd writes unit files alone; of the other options it goes with --pool")
+        return _write_units(Path(arguments.systemd).expanduser(), arguments.pool)
     file = Path(arguments.file).absolute() if arguments.file else DEFINITIONS
     if arguments.notify == "none" and arguments.webhook:
         raise UserError("--webhook does not go with --notify none; leave one out")
@@ -189,6 +202,22 @@ def up_command(arguments: argparse.Namespace) -> int:
     for difference in gone:
         print(f"removed, since the file does not have it: {difference.what}")
     print(f"Prefect's page: {url.removesuffix('/api')}\nIts worker runs what is due; sahajflow down stops both.")
+    return 0
+
+
+def _write_units(folder: Path, pools: list[str]) -> int:
+    from flows.deployment import POOL
+    from flows.services import SERVER, write_units
+
+    written = write_units(folder.absolute())
+    services = [path.name for path in written if path.name == SERVER]
+    services += [f"sahajflow-worker@{pool}" for pool in pools or [POOL]]
+    print("\n".join(f"wrote {path}" for path in written))
+    up = " ".join(["sahajflow up", *(f"--pool {pool}" for pool in pools)])
+    begin = f"systemctl --user enable --now {' '.join(services)}"
+    print(
+        "\n  ".join(["Then:", "sahajflow down", "systemctl --user daemon-reload", begin, up, "loginctl enable-linger"])
+    )
     return 0
 
 

@@ -91,6 +91,7 @@ class Joining:
         stream: read the corpus row by row from the coordinator instead of copying it into the store.
         bandwidth: in Mb/s; measured, or the recipe's, if not given.
         micro_batch: sequences that are computed at a time; measured if not given.
+        pass_file: from the organiser, where the collaboration asks for one.
     """
 
     addresses: Sequence[str]
@@ -99,10 +100,17 @@ class Joining:
     stream: bool = False
     bandwidth: float | None = None
     micro_batch: int | None = None
+    pass_file: str | None = None
 
     def arguments(self) -> list[str]:
         """For the member's command line."""
-        options = {"--role": self.role, "--bandwidth": self.bandwidth, "--micro-batch": self.micro_batch}
+        options: dict[str, str | float | None] = {
+            "--role": self.role,
+            "--bandwidth": self.bandwidth,
+            "--micro-batch": self.micro_batch,
+        }
+        if self.pass_file is not None:
+            options["--pass"] = str(Path(self.pass_file).resolve())
         given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
         return [*given, *(["--stream"] if self.stream else [])]
 
@@ -144,6 +152,10 @@ def join(asked: Joining, store: Path, workers: int | None, progress: Progress) -
     folder = home() / "swarms" / f"{place}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     threads = int(os.environ["OMP_NUM_THREADS"])
+    if asked.pass_file is not None:
+        from tasks.pretraining.collaborative.passes import read_pass
+
+        read_pass(Path(asked.pass_file))  # what is wrong with it is said before anything is started
     arguments = (str(folder), name, *asked.arguments(), "--store", str(store), "--join", *addresses)
     for left in (f"{name}.status.json", f"{name}.checks.json", f"{name}.error"):
         (folder / left).unlink(missing_ok=True)

@@ -231,6 +231,27 @@ class DaskExecutor(Executor):
         return self._client.scatter(value, hash=True, broadcast=True)
 
 
+class GivenUp(Exception):
+    """Nobody waits for the piece any more that a worker of a cluster computes."""
+
+
+def check_wanted() -> None:
+    """In a worker of a cluster, at every step of a piece that takes long: leave if nobody waits for it any more.
+
+    Dask cancels what has not begun and lets the rest come to its end, however long that takes, after Ctrl-C or
+    ``kill -9`` of whoever handed it over.
+
+    Raises:
+        GivenUp: which Dask drops with the piece.
+    """
+    from distributed import get_worker
+
+    worker = get_worker()
+    task = worker.state.tasks.get(worker.get_current_task())
+    if task is None or task.state == "cancelled":
+        raise GivenUp
+
+
 @contextmanager
 def _dask_client(address: str, packages: Sequence[str]) -> Iterator[Client]:
     try:

@@ -26,6 +26,14 @@ def printable(text: str) -> str:
     return line if len(line) <= LONGEST else line[: LONGEST - 1].rstrip() + "…"
 
 
+def escaped(text: str) -> str:
+    """The whole text on one line, with escapes such as ``\\x1b`` for what cannot be printed. A second time it changes
+    nothing."""
+    return "".join(
+        character if character.isprintable() or character in _JOINERS else ascii(character)[1:-1] for character in text
+    )
+
+
 def first_line(error: Exception) -> str:
     """The first line of what a library said that is not blank, or the kind of the error if it said nothing."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

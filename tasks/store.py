@@ -109,7 +109,11 @@ class Store:
         except (OSError, ValueError, AttributeError, RecursionError):
             raise UserError(f"{path}: does not parse; restore it as {{'format': {FORMAT}}}") from None
         if found != FORMAT:
-            raise UserError(f"{path}: store format {found}, this version reads {FORMAT}; use another --store")
+            newer = isinstance(found, int) and found > FORMAT
+            remedy = "upgrade sahajflow" if newer else "take the sahajflow that made it"
+            raise UserError(
+                f"{path}: store format {found}, this version reads {FORMAT}; {remedy}, or use another --store"
+            )
 
     def artifact(self, stage: str, fingerprint: str) -> Path:
         """Where the finished result lies, or will."""

@@ -50,6 +50,12 @@ class CollaborativeSettings(Settings):
     compression: Literal["none", "float16", "by-size"] = Field(
         "float16", description="of what peers exchange; by-size: 8 bit for tensors above 65,536 values, else float16"
     )
+    outlier_norm: float = Field(
+        20.0, gt=1, le=1e9, description="a gradient that many times as large as usual is refused, its sender named"
+    )
+    aggregation: Literal["mean", "clipped"] = Field(
+        "mean", description="of the peers' gradients; clipped: what is above twice the usual size is scaled down to it"
+    )
     average_state_every: int = Field(
         1, gt=0, le=MAX_STEPS, description="global steps between two averagings of the weights; one more at the end"
     )
@@ -60,6 +66,9 @@ class CollaborativeSettings(Settings):
         100.0, gt=0, le=1e9, description="bandwidth of a peer, for sharing out the averaging"
     )
     target_group_size: int = Field(256, gt=1, le=MAX_BATCH, description="most peers in one averaging group")
+    access: Annotated[Literal["open", "passes"], EXECUTION] = Field(
+        "open", description="who may take part: whoever reaches the port, or those with a pass of `sahajflow pass`"
+    )
     statistics_expiration_seconds: Annotated[float, EXECUTION] = Field(
         600.0, gt=0, le=1e6, description="a silent peer's figures count this long"
     )

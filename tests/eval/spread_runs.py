@@ -71,7 +71,7 @@ def carried_out(asked: EvaluationSettings, root: Path, spread: Spread | None, ru
     store = Store(root)
     steps, inputs = make_plan(nodes(asked), store, Selection())
     show = run_node or (lambda node, work: work(no_progress))
-    outcomes = carry_out(steps, inputs, store, show, spread=None if spread is None else lambda: spread)
+    outcomes = carry_out(steps, inputs, store, show, spread=None if spread is None else lambda compared: spread)
     return {outcome.name: outcome for outcome in outcomes}
 
 

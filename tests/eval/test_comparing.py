@@ -252,6 +252,28 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path, what: str) -> Non
     assert str(folder) in str(error.value)
 
 
+def with_results(folder: Path, change: tuple[str, str]) -> Path:
+    """A stranger's evaluation: its files are what the record says, and the results are made up."""
+    path = folder / "results.json"
+    path.write_text(path.read_text().replace(*change))
+    (folder / "record.json").unlink()
+    write_record(folder, "evaluate", seconds=0, dirty=False)
+    return folder
+
+
+def test_what_a_terminal_would_obey_is_made_visible(tmp_path: Path) -> None:
+    folder = make_evaluation(tmp_path, RUNS, warnings=["beware"])
+    with_results(folder, ("beware", r"red \u001b[31m\r\u202e"))
+    comparison = side_by_side(folder, folder)
+    assert comparison.tasks[0].cautions[0] == r"red \x1b[31m\r\u202e"
+
+
+def test_a_task_that_would_name_a_file_elsewhere_is_refused(tmp_path: Path) -> None:
+    folder = with_results(make_evaluation(tmp_path, RUNS), ('"ncc"', r'"../\u001bncc"'))
+    with pytest.raises(UserError, match=r"name a task \.\./\\x1bncc, which is no task's name"):
+        side_by_side(folder, folder)
+
+
 def test_predictions_that_do_not_have_the_stated_score_are_refused(tmp_path: Path) -> None:
     folder = make_evaluation(tmp_path, RUNS)
     path = folder / "predictions/ncc.jsonl"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from distributed import Client
+from transformers import DistilBertConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
 import spread_runs
@@ -17,7 +19,7 @@ from spread_runs import SHAPE, carried_out, evaluation
 import eval.spread
 import eval.tuning
 from eval.prepared import prepared
-from eval.spread import Spread, seed_run_bytes, spread_of
+from eval.spread import Spread, _shape_of, seed_run_bytes, spread_of
 from tasks.contract import UserError
 
 KEYS = [f"seed-run/random/topics/{seed}" for seed in (1, 2, 3)]
@@ -64,6 +66,32 @@ def test_a_cluster_gives_the_same_bytes(alone, dask_address, tmp_path):
     spread = carried_out(evaluation(3), tmp_path, Spread(1, None, dask_address))
     assert files_of(spread) == files_of(alone)
     assert {spread[key].record.resolved["threads"] for key in KEYS} == {1}
+
+
+def _tunes():
+    tuning = sys.modules.get("eval.tuning")
+    return tuning is not None and tuning._alone.locked()
+
+
+def test_an_interrupted_run_leaves_no_worker_of_a_cluster_at_work(dask_address, tmp_path, monkeypatch):
+    def tuning():
+        with Client(dask_address, set_as_default=False) as client:
+            return any(client.run(_tunes, on_error="ignore").values())
+
+    def wait_for(met):
+        deadline = time.monotonic() + 60
+        while not met():
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    def interrupt(cluster, future):
+        wait_for(tuning)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(eval.spread, "result_of", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(evaluation(1, epochs=5000, train=2000), tmp_path, Spread(1, None, dask_address))
+    wait_for(lambda: not tuning())
 
 
 def test_seed_runs_that_crash_are_missing_and_named(tmp_path, monkeypatch):
@@ -132,14 +160,27 @@ def test_threads_follow_the_machine_and_the_recipe_alone(monkeypatch):
     assert asked(8) == (1, None)
 
 
+def test_a_larger_model_of_others_leaves_room_for_fewer_and_the_threads_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    monkeypatch.setattr(eval.spread, "total_memory", lambda: 8e9)
+    DistilBertConfig(dim=768, n_layers=6, n_heads=12, hidden_dim=3072).save_pretrained(tmp_path)
+    assert spread_of(evaluation(3), SHAPE) == Spread(3, 2)
+    # 66 million weights at 24 bytes, and the process: two of them fit into 5.6 GB
+    assert spread_of(evaluation(3), SHAPE, [(tmp_path, 66_000_000)]) == Spread(2, 2)
+    assert spread_of(evaluation(3), SHAPE, [(tmp_path, 660_000_000)]) == Spread(1, 2)
+    asked = evaluation(3).model_copy(update={"at_once": 3})
+    assert spread_of(asked, SHAPE, [(tmp_path, 660_000_000)]) == Spread(3, 2), "what is asked for is done"
+
+
 def test_a_seed_run_takes_more_memory_with_a_larger_model_and_batch():
     task = evaluation(1).tasks["topics"]
-    small = seed_run_bytes(SHAPE, task)
-    large = seed_run_bytes(SHAPE.model_copy(update={"hidden_size": 768, "layers": 12}), task)
+    small = seed_run_bytes(_shape_of(SHAPE), task)
+    large = seed_run_bytes(_shape_of(SHAPE.model_copy(update={"hidden_size": 768, "layers": 12})), task)
     assert 0.7e9 < small < 0.8e9
     assert large > small + 7e6 * 12 * 4
     longer = task.model_copy(update={"fine_tuning": task.fine_tuning.model_copy(update={"batch_size": 800})})
-    assert seed_run_bytes(SHAPE, longer) > small
+    assert seed_run_bytes(_shape_of(SHAPE), longer) > small
 
 
 def test_at_once_does_not_go_with_a_scheduler():

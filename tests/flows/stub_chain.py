@@ -40,12 +40,14 @@ class Chain:
         """Changes a stage's bytes without being an input of it, as in a stage that is not deterministic."""
         self.meanwhile: dict[str, Callable[[Path], object]] = {}
         """Called in the middle of a stage, with its work folder."""
+        self.versions = dict.fromkeys(self.order, 1)
+        """Of the stages; an upgrade of sahajflow raises some."""
         self.ran: list[str] = []
 
     def nodes(self) -> list[Node]:
         nodes = []
         for previous, name in zip((None, *self.order), self.order, strict=False):
-            stage = Stage(name, 1, StubSettings, self._run(name), shows_records=name == "report")
+            stage = Stage(name, self.versions[name], StubSettings, self._run(name), shows_records=name == "report")
             nodes.append(Node(name, stage, self.settings[name], {previous: previous} if previous else {}))
         return nodes
 

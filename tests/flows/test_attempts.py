@@ -74,8 +74,26 @@ def test_the_command_says_where_a_killed_attempt_ends_and_which_stages_have_logs
     assert "start pack\n(ends here: the process was killed" in capsys.readouterr().out
     assert main(["logs", "seedrun", "--store", str(store.root)]) == 2
     assert "no attempt at seedrun has a log; there are logs of corpus, pack\n" in capsys.readouterr().err
-    assert main(["logs", "corpus", "--failed", "--store", str(store.root)]) == 2
-    assert capsys.readouterr().err == "sahajflow: no failed attempt at corpus has a log\n"
+    assert main(["logs", "corpus", "--failed", "--store", str(store.root)]) == 0
+    assert capsys.readouterr().out == "no attempt at corpus has failed\n"
+
+
+def test_a_failure_that_was_mended_since_is_said_to_be(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.create()
+    with pytest.raises(StageError), logged(store, "pack", "a" * 64, "pack"):
+        raise StageError("no block is full; lower sequence_length")
+    assert main(["logs", "--failed", "--store", str(store.root)]) == 0
+    assert capsys.readouterr().out.endswith("lower sequence_length\n")
+    with logged(store, "pack", "b" * 64, "pack"):
+        pass
+    with logged(store, "pack", "a" * 64, "pack"):
+        pass
+    newest = attempts(store)[0].path
+    assert main(["logs", "--failed", "--store", str(store.root)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-2].endswith("lower sequence_length")
+    assert told[-1].startswith("(the same was tried again since: the attempt that began 20")
+    assert told[-1].endswith(f" is published, {newest})")
 
 
 def test_two_attempts_at_once_do_not_mix(store: Store) -> None:
@@ -125,6 +143,30 @@ def test_what_is_named_like_a_secret(name: str, hidden: bool, monkeypatch: pytes
     assert without_secrets("with planted-0123") == (f"with [{name}]" if hidden else "with planted-0123")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said", "shown"),
+    [
+        ("http_proxy", "http://me:planted-0123@proxy:3128", "no route by http://me:planted-0123@proxy:3128", "[{}]@"),
+        ("HTTPS_PROXY", "me:pw@proxy:3128", "no route by http://me:pw@proxy:3128", "[{}]@"),
+        ("ALL_PROXY", "socks5://me:planted%400123@proxy", "refused: user me, password planted@0123", "password [{}]"),
+        ("PIP_INDEX_URL", "https://me:planted-0123@host/simple", "planted-0123 is wrong", "[{}] is wrong"),
+    ],
+)
+def test_a_password_in_an_address_is_hidden(
+    name: str, value: str, said: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    told = without_secrets(said)
+    assert shown.format(name) in told
+    assert not any(secret in told for secret in ("planted", ":pw"))
+
+
+def test_addresses_without_a_password_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, value in enumerate(("http://proxy:3128", "me@example.com", "http://[::1@x", "git@host:path")):
+        monkeypatch.setenv(f"PLACE_{number}", value)
+        assert without_secrets(f"by {value}") == f"by {value}"
+
+
 def test_a_secret_that_begins_another_leaves_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_TOKEN", "planted")
     monkeypatch.setenv("B_TOKEN", "planted-and-more")
@@ -138,8 +180,9 @@ def test_no_secret_of_the_environment_is_logged(store: Store, monkeypatch: pytes
         logging.getLogger("tasks").warning("asked with hf_planted0123")
         raise StageError("hf_planted0123 was refused")
 
-    with pytest.raises(StageError), logged(store, "corpus", "a" * 64, "corpus"):
+    with pytest.raises(StageError) as raised, logged(store, "corpus", "a" * 64, "corpus"):
         ask()
+    assert str(raised.value) == "[HF_TOKEN] was refused", "this goes to Prefect, and into results"
     text = attempts(store)[0].path.read_text(encoding="utf-8")
     assert "hf_planted" not in text
     assert "asked with [HF_TOKEN]" in text

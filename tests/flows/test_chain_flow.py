@@ -70,9 +70,11 @@ def wait_for(condition: Callable[[], bool], seconds: float = 20) -> bool:
     return True
 
 
-def test_stages_are_tasks_with_log_and_table(server: "Server", run: Any) -> None:
+def test_stages_are_tasks_with_log_and_table(server: "Server", run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_planted0123")
+
     def log(progress: Progress) -> None:
-        logging.getLogger("tasks.stub").info("হ্যালো from the stage")
+        logging.getLogger("tasks.stub").info("হ্যালো from the stage with hf_planted0123")
 
     outcomes, warnings = run(tokenizer=log)
     assert [(outcome.name, outcome.action) for outcome in outcomes] == [("corpus", "ran"), ("tokenizer", "ran")]
@@ -83,7 +85,7 @@ def test_stages_are_tasks_with_log_and_table(server: "Server", run: Any) -> None
     assert flow_run["labels"][PROCESS].split(" ")[1] == str(os.getpid())
     expected = {"corpus": "Completed", "tokenizer": "Completed"}
     assert wait_for(lambda: server.task_states(flow_run) == expected), server.task_states(flow_run)
-    assert wait_for(lambda: "হ্যালো from the stage" in server.logs(flow_run)), server.logs(flow_run)
+    assert wait_for(lambda: "হ্যালো from the stage with [HF_TOKEN]" in server.logs(flow_run)), server.logs(flow_run)
     table = server.artifacts(flow_run)["demo-tokenizer"]
     assert table["type"] == "table"
     assert '"entries"' in table["data"]

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,30 @@ def test_quick_commands_import_nothing_heavy(arguments: list[str], forbidden: tu
     )
     imported = done.stdout.rpartition("IMPORTED")[2].split()
     assert set(imported) & set(forbidden) == set()
+
+
+def test_every_command_leaves_telemetry_off_unless_it_was_asked_for() -> None:
+    code = (
+        "from flows.command_line import main; main(['recipes'])\n"
+        "import os, huggingface_hub.constants as hub\n"
+        "of = os.environ\n"
+        "print(hub.HF_HUB_DISABLE_TELEMETRY, of['DO_NOT_TRACK'], of['PREFECT_SERVER_ANALYTICS_ENABLED'])"
+    )
+    names = ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "PREFECT_SERVER_ANALYTICS_ENABLED")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    for asked, off in (
+        ({}, "True 1 false"),
+        ({"DO_NOT_TRACK": "0", "HF_HUB_DISABLE_TELEMETRY": "0"}, "False 0 false"),
+    ):
+        told = subprocess.check_output([sys.executable, "-P", "-c", code], env=environment | asked, text=True)
+        assert told.splitlines()[-1] == off
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"sahajflow {metadata.version('sahajflow')}\n"
 
 
 def test_plan_of_an_empty_store_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,6 +135,7 @@ def test_wrong_input_is_one_line_and_status_2(
             "abc: should be a whole number from 1 to 1024; see sahajflow run --help",
         ),
         (["plan", "demo", "more\nlines"], "unrecognized arguments: more lines"),
+        (["plan", "demo", "\x1b[2J"], r"unrecognized arguments: \x1b[2J"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_status_2(

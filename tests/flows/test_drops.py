@@ -206,7 +206,9 @@ def test_history_command(evaluation: Evaluation, capsys: pytest.CaptureFixture[s
     assert main([*ask, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
     assert main([*ask, "--csv"]) == 0
-    assert capsys.readouterr().out == ""
+    titles = capsys.readouterr().out
+    assert titles.startswith("evaluated,recipe,task,model,")
+    assert titles.count("\n") == 1
     evaluation.run(ner=9)
     evaluation.run(ner=1)
     assert main(ask) == 0
@@ -219,7 +221,9 @@ def test_history_command(evaluation: Evaluation, capsys: pytest.CaptureFixture[s
         [0.95, 0.15]
     )
     assert main([*ask, "--csv"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)
+    first, *lines = capsys.readouterr().out.splitlines(keepends=True)
+    assert first == titles
+    assert len(lines) == len(rows)
 
 
 def wait_for(found: Callable[[], list[Any]], seconds: float = 30) -> list[Any]:

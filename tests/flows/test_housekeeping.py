@@ -1,11 +1,14 @@
 import os
+import socket
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from flows.attempts import logged
 from flows.housekeeping import status, usable_store
+from tasks import locks
 from tasks.contract import StageError
 from tasks.store import Store
 
@@ -34,6 +37,16 @@ def test_status_says_how_the_last_attempt_ended(store: Store) -> None:
         raise StageError("the source is gone; bring it back")
     (line,) = (line for line in status(str(store.root)) if line.startswith("resumable"))
     assert line.endswith("  failed: the source is gone; bring it back")
+
+
+def test_status_names_the_node_and_who_holds_its_lock(store: Store) -> None:
+    with locks.held(store.lock("seed-run", "def"), facts={"inputs": [], "title": "seed-run/random/ner/1"}):
+        (running,) = (line for line in status(str(store.root)) if line.startswith("running"))
+    assert running.startswith(
+        f"running    seed-run-def (seed-run/random/ner/1)  process {os.getpid()} on {socket.gethostname()} since "
+        f"{datetime.now():%Y-%m-%d }"
+    )
+    assert not any(line.startswith("running") for line in status(str(store.root)))
 
 
 def test_new_and_empty_folders_may_become_stores(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,11 @@ def test_server_keeps_all_it_writes_in_its_home(server: "Server") -> None:
     assert b"PREFECT_SERVER_ANALYTICS_ENABLED=false" in environment
     assert b"DO_NOT_TRACK=1" in environment
     assert f"PREFECT_HOME={folder}".encode() in environment
+
+
+def test_the_page_asks_this_very_server(server: "Server") -> None:
+    with urllib.request.urlopen(f"{server.url.removesuffix('/api')}/ui-settings", timeout=60) as settings:
+        assert json.load(settings)["api_url"] == server.url
 
 
 def test_running_server_is_found_at_once(server: "Server") -> None:

@@ -1,4 +1,5 @@
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,23 @@ def test_changed_setting_is_named_with_old_and_new(chain: Chain) -> None:
     assert (evaluate.action, evaluate.reason) == ("wait", "waits for pack")
     chain.run()
     assert chain.ran == ["pack", "evaluate", "report"]
+
+
+def test_an_upgrade_says_what_it_invalidates_and_why(chain: Chain) -> None:
+    chain.run()
+    chain.versions["pack"] = 5
+    corpus, tokenizer, pack, evaluate, _ = chain.plan()
+    assert (corpus.action, tokenizer.action) == ("reuse", "reuse")
+    made = f"{datetime.now(UTC):%Y-%m-%d}"
+    upgraded = f"pack is at version 5 in this sahajflow, the result of {made} was made by version 1"
+    assert (pack.action, pack.reason) == ("run", upgraded)
+    assert (evaluate.action, evaluate.reason) == ("wait", "waits for pack")
+    change(chain, "pack", size=7)
+    assert chain.plan()[2].reason == f"{upgraded}; pack.size: 1 -> 7"
+    change(chain, "pack", size=1)
+    # equal bytes from the newer version leave all that follows as it is
+    chain.run()
+    assert chain.ran == ["pack"]
 
 
 def test_going_back_to_earlier_settings_reuses_the_earlier_result(chain: Chain) -> None:

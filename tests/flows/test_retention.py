@@ -38,6 +38,21 @@ def test_clean_removes_the_trash_and_keeps_work(store: Store) -> None:
     assert (store.root / "work/corpus/abc/scratch/part").exists()
 
 
+def test_old_comparisons_go(store: Store) -> None:
+    for name, days in (("a-b", 40), ("c-d", 20)):
+        page = store.root / "rendered/compared" / name / "comparison.md"
+        page.parent.mkdir(parents=True)
+        page.touch()
+        for path in (page, page.parent):
+            os.utime(path, (time.time() - days * DAY,) * 2)
+    (store.root / "rendered/demo").mkdir()  # rendered again, it takes the same place
+    for dry_run, did in ((True, "would remove"), (False, "removed")):
+        lines = clean(store, work=False, unused_days=30, dry_run=dry_run)
+        assert [line for line in lines if "rendered" in line] == [f"{did} rendered/compared/a-b  0.0 MB"]
+    left = sorted(path.relative_to(store.root / "rendered").as_posix() for path in store.root.glob("rendered/**/*"))
+    assert left == ["compared", "compared/c-d", "compared/c-d/comparison.md", "demo"]
+
+
 def test_what_a_killed_pull_had_fetched_goes(store: Store) -> None:
     for name in ("0" * 16, "1" * 16):
         (store.root / "arriving/corpus" / name).mkdir(parents=True)

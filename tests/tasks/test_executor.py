@@ -90,6 +90,36 @@ def test_a_cluster_that_is_gone_ends_the_stage_with_one_line(dask_address, monke
             list(in_order(cluster, str, range(3), ahead=2))
 
 
+def work_as_long_as_wanted(folder):
+    (folder / "begun").touch()
+    try:
+        for _ in range(600):
+            time.sleep(0.1)
+            executor.check_wanted()
+    finally:
+        (folder / "left").touch()
+
+
+def test_a_piece_that_nobody_waits_for_any_more_is_left(dask_address, tmp_path):
+    def leave():
+        with open_executor(1, dask_address) as cluster:
+            cluster.submit(work_as_long_as_wanted, tmp_path)
+            wait_until((tmp_path / "begun").exists)
+            assert not (tmp_path / "left").exists()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    wait_until((tmp_path / "left").exists)
+
+
+def wait_until(met, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_an_error_that_looks_like_a_wait_is_the_functions_own(monkeypatch):
     monkeypatch.setattr(executor, "POLL_SECONDS", 0.05)
     with ThreadPoolExecutor(1) as pool:

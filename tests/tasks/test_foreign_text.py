@@ -1,6 +1,6 @@
 import pytest
 
-from tasks.foreign_text import LONGEST, printable
+from tasks.foreign_text import LONGEST, escaped, printable
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,9 @@ def test_a_long_name_is_cut() -> None:
     cut = printable("x" * 38 + " " + "y" * 10_000)
     assert cut == "x" * 38 + "…"
     assert printable(cut) == cut
+
+
+def test_escapes_keep_the_whole_text_on_one_line() -> None:
+    assert escaped("\x1b[2Jred\nblue\u202e") == "\\x1b[2Jred\\nblue\\u202e"
+    spelling = "ক্\N{ZERO WIDTH JOINER}ষ <b>" + "x" * 100
+    assert escaped(spelling) == spelling

@@ -148,9 +148,10 @@ def test_foreign_folder_and_other_format_are_refused(tmp_path: Path) -> None:
         Store(tmp_path).create()
     store = Store(tmp_path / "store")
     store.create()
-    (store.root / "format.json").write_text('{"format": 99}')
-    with pytest.raises(UserError, match="store format 99, this version reads 1"):
-        store.check_format()
+    for found, remedy in ((99, "upgrade sahajflow"), (0, "take the sahajflow that made it")):
+        (store.root / "format.json").write_text(f'{{"format": {found}}}')
+        with pytest.raises(UserError, match=f"store format {found}, this version reads 1; {remedy}, or use another"):
+            store.check_format()
 
 
 def test_folder_whose_making_was_killed_becomes_a_store(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import hivemind
 from tasks import locks
 from tasks.contract import StageError
 from tasks.pretraining.batches import PackedSplit
-from tasks.pretraining.collaborative import fetching, joining, machine, records
+from tasks.pretraining.collaborative import fetching, identities, joining, machine
 from tasks.pretraining.collaborative.fetching import RemoteSplit
 from tasks.pretraining.collaborative.manifest import Source
 from tasks.pretraining.collaborative.member import Place
@@ -34,9 +34,9 @@ def arrive(arguments: argparse.Namespace, stop: Stop) -> tuple[Place, PackedSpli
         StageError: the data does not come.
     """
     folder, name = arguments.folder, arguments.name
-    key = records.load_key(folder / "keys" / f"{name}.rsa")
+    key, identity = identities.key_and_identity(folder / "keys", name, arguments.pass_file)
     role: Role = arguments.role or "peer"
-    dht, at, manifest = joining.find(arguments.join, key, client=role == "client")
+    dht, at, manifest = joining.find(arguments.join, key, identity, client=role == "client")
     word = joining.wait_for_word(dht, manifest, at.coordinator, key)
     coordinator = None if word is None else word.peer_id
     checks = joining.check_libraries(manifest)
@@ -50,7 +50,7 @@ def arrive(arguments: argparse.Namespace, stop: Stop) -> tuple[Place, PackedSpli
             logger.warning("nobody can connect to this machine: joining as a client")
             role = "client"
             dht.shutdown()
-            dht, at, manifest = joining.find(arguments.join, key, client=True)
+            dht, at, manifest = joining.find(arguments.join, key, identity, client=True)
         else:
             joining.refuse(checks)
     store = Store(arguments.store)

@@ -15,12 +15,10 @@ Traps of hivemind 1.1.12 that are closed here:
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any, AsyncIterator  # noqa: UP035 - hivemind knows a stream by this very type
 
-import numpy as np
 import torch
 from hivemind.averaging.averager import AveragingMode
 from hivemind.averaging.matchmaking import MatchmakingException
@@ -31,31 +29,18 @@ from hivemind.compression import (
     SizeAdaptiveCompression,
     Uniform8BitQuantization,
 )
-from hivemind.compression.quantization import Quantization
 from hivemind.optim.grad_averager import GradientAverager
 from hivemind.optim.state_averager import TrainingStateAverager
 from hivemind.p2p import P2PContext
 from hivemind.proto import averaging_pb2
 from hivemind.utils import get_dht_time
+from hivemind.utils.asyncio import as_aiter, azip
 
+from tasks.pretraining.collaborative.door import watch_the_door
 from tasks.pretraining.collaborative.records import Outcome
+from tasks.pretraining.collaborative.screening import Screen, ScreenedRunner
 from tasks.pretraining.collaborative.tracker import GONE_SECONDS
-
-
-def _read_8_bit(compression: Quantization, sent: Any) -> torch.Tensor:
-    """A tensor that was sent in 8 bit: the number of its 256 values, the values, and which of them each place has.
-
-    hivemind's own reads the number in a way that NumPy 2.4 refuses, and every such averaging would break off.
-    """
-    count = int.from_bytes(sent.buffer[:8], sys.byteorder)
-    start = 8 + count * np.dtype(compression.codebook_dtype).itemsize
-    values = np.frombuffer(sent.buffer[8:start], dtype=compression.codebook_dtype)
-    places = np.frombuffer(sent.buffer[start:], dtype=compression.indices_dtype)
-    tensor = torch.from_numpy(values[places]).reshape(tuple(sent.size))
-    return tensor.to(getattr(torch, sent.dtype)).requires_grad_(sent.requires_grad)
-
-
-Quantization.extract = _read_8_bit
+from tasks.pretraining.collaborative.wire import guard
 
 LARGE = 2**16
 """Tensors with more values than this are exchanged in 8 bit by ``compression: by-size``, as in the second sahajBERT
@@ -100,15 +85,35 @@ class Round:
 
 
 class _Rounds:
-    """What both averagers add to hivemind's: whom a round is for, and what it was like."""
+    """What both averagers add to hivemind's: whom a round is for, who may take part, and what it was like.
+
+    Args:
+        screen: of what others send; None for one that takes weights.
+        options: hivemind's.
+    """
+
+    _has_door = False
+
+    def __init__(self, *arguments: Any, screen: Screen | None = None, **options: Any):
+        self._screen = screen or Screen.of_weights()
+        super().__init__(*arguments, **options)
+
+    async def add_p2p_handlers(self, p2p: Any, *arguments: Any, **options: Any) -> None:
+        """As hivemind's, behind the gate; runs in the averager's process."""
+        guard(p2p, self.dht.gate)  # type: ignore[attr-defined]
+        await super().add_p2p_handlers(p2p, *arguments, **options)  # type: ignore[misc]
 
     trains = True
     """Whether this member computes gradients; told to the group."""
 
     async def _prepare(self, size: int, bits: str) -> None:
         """Runs in the averager's process."""
-        self._matchmaking.target_group_size = size  # type: ignore[attr-defined]
-        keys = self._matchmaking.group_key_manager  # type: ignore[attr-defined]
+        matchmaking = self._matchmaking  # type: ignore[attr-defined]
+        if not self._has_door:
+            self._has_door = True
+            watch_the_door(matchmaking, self.dht.gate)  # type: ignore[attr-defined]
+        matchmaking.target_group_size = size
+        keys = matchmaking.group_key_manager
         keys.group_bits = bits
         keys.update_key_on_group_assembled = _keep_key  # else a second try would look for the group elsewhere
 
@@ -135,15 +140,33 @@ class _Rounds:
         await super()._aggregate_with_group(group_info, *args, modes=modes, **kwargs)  # type: ignore[misc]
         runner = self._running_groups[group_info.group_id].result()  # type: ignore[attr-defined]
         parts, mine = runner.peer_fractions, group_info.peer_ids.index(self.peer_id)  # type: ignore[attr-defined]
-        lost = runner.tensor_part_container.failed_size
-        silent = [after for after in runner.tensor_part_reducer.sender_failed_after if after != float("inf")]
+        counted = zip(group_info.peer_ids, trains, strict=True)
         return {
-            "group": [peer.to_base58() for peer in group_info.peer_ids],
-            "training": sum(trains),
+            "group": [peer.to_base58() for peer in group_info.peer_ids if peer not in runner.refused],
+            "training": sum(one for peer, one in counted if peer not in runner.refused),
             "aggregated": parts[mine] / max(1, sum(parts)),
             "reducing": time.monotonic() - started,
-            "complete": not lost and not silent,
+            "complete": runner.complete,
         }
+
+    async def _run_allreduce_inplace_(
+        self, tensors: Any, group_info: Any, group_id: bytes | None = None, **options: Any
+    ) -> None:
+        """As hivemind's, with what others send screened; runs in the averager's process."""
+        runner = ScreenedRunner(
+            screen=self._screen,
+            gate=self.dht.gate,  # type: ignore[attr-defined]
+            p2p=self._p2p,  # type: ignore[attr-defined]
+            servicer_type=type(self),
+            prefix=self.prefix,  # type: ignore[attr-defined]
+            tensors=tensors,
+            group_id=group_id or group_info.group_id,
+            ordered_peer_ids=group_info.peer_ids,
+            **options,
+        )
+        self._running_groups[group_info.group_id].set_result(runner)  # type: ignore[attr-defined]
+        async for tensor, difference in azip(as_aiter(*tensors), runner):
+            tensor.add_(difference)
 
 
 def _members_of(group_info: Any, serializer: Any) -> tuple[tuple[AveragingMode, ...], list[bool]]:
@@ -169,8 +192,8 @@ class PeerGradientAverager(_Rounds, GradientAverager):
     """Averages gradients.
 
     A round's result is ``{"group": [peer ids], "training": members that compute gradients, "aggregated": this one's
-    share of the averaging, "reducing": seconds, "complete": whether all tensors came from all}``; hivemind itself
-    calls a round a success in which a peer broke off half-way.
+    share of the averaging, "reducing": seconds, "complete": whether all tensors came from all}``, those aside whose
+    part was refused; hivemind itself calls a round a success in which a peer broke off half-way.
     """
 
 

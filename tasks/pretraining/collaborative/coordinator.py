@@ -16,12 +16,15 @@ from typing import NoReturn
 from tasks.contract import LOGS, StageError, UserError
 from tasks.pretraining.collaborative import meeting, network, notebook, preflight, records, returning, serving, state
 from tasks.pretraining.collaborative.donor import Donor
+from tasks.pretraining.collaborative.engine import local_members
 from tasks.pretraining.collaborative.keeper import Keeper
+from tasks.pretraining.collaborative.passes import Doorkeeper, Register
 from tasks.pretraining.collaborative.process import Stop, run_member
 from tasks.pretraining.collaborative.publication import Publication
 from tasks.pretraining.collaborative.records import Blackboard, PeerRecord, SwarmRecord
 from tasks.pretraining.collaborative.roles import TRAINING
 from tasks.pretraining.collaborative.view import View, advice
+from tasks.store import home
 from tasks.supervision import processes
 
 logger = logging.getLogger("tasks.pretraining.collaborative.coordinator")
@@ -62,6 +65,10 @@ class Coordinator:
             record_validators=records.validators(self._run_id, key),
         )
         board = Blackboard(self._dht, self._run_id, key)
+        if self._asked.access == "passes":
+            for name in local_members(self._asked):  # they need no pass, but a key before they come
+                records.load_key(folder / "keys" / f"{name}.rsa")
+            Doorkeeper(board, self._dht.gate, Register(home() / "passes"), folder / "keys")
         addresses = tuple(str(address) for address in self._dht.get_visible_maddrs(latest=True))
         logger.info("run %s, after step %d, at %s", self._run_id, self._keeper.step, " ".join(addresses))
         self._donor = Donor(self._dht, self._run_id, self._keeper.new_model(), self._settings)

@@ -43,13 +43,14 @@ CLOCK_REMEDY = "let this machine set its clock: sudo timedatectl set-ntp true"
 
 
 def find(
-    addresses: Sequence[str], key: RSAPrivateKey, *, client: bool
+    addresses: Sequence[str], key: RSAPrivateKey, identity: Path, *, client: bool
 ) -> tuple[hivemind.DHT, meeting.Meeting, Manifest]:
     """Join the DHT at these addresses and read what is trained there.
 
     Args:
         addresses: of the coordinator or other members.
         key: signs this member's records.
+        identity: file with the key for libp2p.
         client: whether nobody will be able to reach this member.
 
     Raises:
@@ -58,7 +59,8 @@ def find(
     """
     listen = network.listen_like(addresses)
     try:
-        dht = network.start_dht(listen, addresses, client_mode=client, record_validators=[RSASignatureValidator(key)])
+        validators = [RSASignatureValidator(key)]
+        dht = network.start_dht(listen, addresses, identity, client_mode=client, record_validators=validators)
     except StageError as error:
         if "local time must be" in str(error):
             raise UserError(f"clock: it is more than {CLOCK_SECONDS:g} s off the swarm's; {CLOCK_REMEDY}") from error
@@ -68,7 +70,7 @@ def find(
         if time.monotonic() > deadline:
             raise UserError(
                 f"{' '.join(addresses)}: no training was found there within {FIND_SECONDS:.0f} s; is this the line "
-                "that `sahajflow coordinate` printed, and is it still running?"
+                "that `sahajflow coordinate` printed, is it still running, and does it ask for a pass (--pass)?"
             )
         time.sleep(1.0)
     if len(found) > 1:

@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import hivemind
 from hivemind.utils.crypto import RSAPrivateKey
 from transformers import AutoTokenizer, PreTrainedModel
 
@@ -16,6 +15,7 @@ from tasks.pretraining.collaborative import machine, records
 from tasks.pretraining.collaborative.ending import Ending
 from tasks.pretraining.collaborative.manifest import Manifest
 from tasks.pretraining.collaborative.meeting import Meeting
+from tasks.pretraining.collaborative.network import Node
 from tasks.pretraining.collaborative.optimizer import PeerOptimizer
 from tasks.pretraining.collaborative.process import Stop
 from tasks.pretraining.collaborative.records import Blackboard, SwarmRecord
@@ -54,7 +54,7 @@ class Place:
         joined: whether it came by an address; else a run has started it.
     """
 
-    dht: hivemind.DHT
+    dht: Node
     meeting: Meeting
     manifest: Manifest
     name: str
@@ -85,7 +85,11 @@ class Member:
         self._run_id, self._settings = place.manifest.run_id, place.manifest.settings.pretraining
         self._board = Blackboard(place.dht, self._run_id, place.key)
         self._digest = records.key_digest(self._board.subkey)
-        self._watch = Watch(self._board, place.meeting.coordinator, place.meeting.addresses)
+        asks_for_passes = self._settings.collaborative.access == "passes"
+        if asks_for_passes:
+            known = [address.rpartition("/")[2] for address in place.meeting.addresses]
+            place.dht.gate.ask_for_passes(place.meeting.coordinator, known)
+        self._watch = Watch(self._board, place.meeting.coordinator, place.meeting.addresses, asks_for_passes)
         saved = place.meeting.checkpoint
         self._start = None if saved is None else load_checkpoint(Path(saved))
         self._reader = AutoTokenizer.from_pretrained(place.tokenizer)

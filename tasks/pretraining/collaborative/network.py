@@ -5,6 +5,7 @@ means to answer, which it fetches from the process that asked. If that one has e
 just shut down) the DHT sleeps for seconds, or dies without a word and everything waits for it for ever. And orders
 that several threads or processes write at the same time get mixed up, with the same end. To fetch them costs more of
 the processor than most answers do: the process that has started the DHT gets its answers through a pipe instead.
+Whoever calls the node has to pass its gate.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import hivemind
+import hivemind.dht.node
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import PeerID
 from hivemind.utils.multiaddr import Multiaddr
 
 from tasks.contract import StageError
+from tasks.pretraining.collaborative.dht_rules import GuardedProtocol
+from tasks.pretraining.collaborative.gate import Gate
 
 START_SECONDS = 60.0
 """libp2p's daemon may take so long to start; hivemind's default of 15 s is too short on a busy machine."""
@@ -119,8 +123,12 @@ class Node(hivemind.DHT):
 
     _has_ended = False
 
+    gate: Gate
+    """Of all processes of this member."""
+
     def run_in_background(self, await_ready: bool = True, timeout: float | None = None) -> None:
         """Starts the process; called by the constructor."""
+        self.gate = Gate()
         pipe: Any = self._inner_pipe
         self._inner_pipe = _Orders(pipe)
         self._outer_pipe = _OneAtATime(self._outer_pipe)
@@ -135,6 +143,8 @@ class Node(hivemind.DHT):
 
     def run(self) -> None:
         """What the process does."""
+        GuardedProtocol.gate = self.gate
+        hivemind.dht.node.DHTProtocol = GuardedProtocol
         _WayBack.pipe = self._way_back
         super().run()
 
@@ -197,7 +207,7 @@ def start_dht(
     identity: Path | None = None,
     announce: Sequence[str] = (),
     **options: Any,
-) -> hivemind.DHT:
+) -> Node:
     """A running DHT node.
 
     Args:
@@ -219,6 +229,7 @@ def start_dht(
             host_maddrs=list(listen),
             announce_maddrs=list(announce) or None,
             identity_path=None if identity is None else str(identity),
+            check_if_identity_free=False,  # nobody else has the key, and to ask takes seconds
             startup_timeout=START_SECONDS,
             **helpers,
             **options,

@@ -37,6 +37,7 @@ from tasks.pretraining.collaborative.averaging import (
 )
 from tasks.pretraining.collaborative.records import SKETCHES_TOLD, Outcome, progress_of
 from tasks.pretraining.collaborative.roles import TRAINING, Role
+from tasks.pretraining.collaborative.screening import Screen
 from tasks.pretraining.collaborative.sketch import sketch
 from tasks.pretraining.collaborative.tracker import HOLD_SECONDS, PeerTracker
 from tasks.pretraining.optimizers import build_optimizer, fill_state, learning_rate_at
@@ -101,10 +102,12 @@ class PeerOptimizer(hivemind.Optimizer):
         self._patience = max(asked.matchmaking_seconds, asked.averaging_timeout_seconds / 5)
         self._astray: float | None = None
         self._averager_options, tracker = averager_options(asked, step_seconds, bandwidth)
+        size = target or settings.batch_size
+        screen = Screen(asked.outlier_norm, most_weight=2.0 * size, clipped=asked.aggregation == "clipped")
         super().__init__(
             dht=dht,
             run_id=run_id,
-            target_batch_size=target or settings.batch_size,
+            target_batch_size=size,
             optimizer=self._torch_optimizer(model),
             matchmaking_time=asked.matchmaking_seconds,
             averaging_timeout=asked.averaging_timeout_seconds,
@@ -113,7 +116,9 @@ class PeerOptimizer(hivemind.Optimizer):
             auxiliary=role == "auxiliary",
             client_mode=dht.client_mode,  # left out, it is None and the peer fails after its first global step
             grad_compression=gradient_compression(asked.compression),
-            grad_averager_factory=partial(PeerGradientAverager, allow_state_sharing=False, **self._averager_options),
+            grad_averager_factory=partial(
+                PeerGradientAverager, screen=screen, allow_state_sharing=False, **self._averager_options
+            ),
             state_averaging_compression=state_compression(asked.compression),
             tracker_opts={**tracker, "private_key": key},
         )
@@ -329,6 +334,7 @@ class PeerOptimizer(hivemind.Optimizer):
                 self._measure = False
             self.take_over(state)
             logger.info("took over step %d from %s", state.step, state.donor)
+        self.tracker.doubt(self.local_epoch)
         return state is not None
 
     def bandwidth(self) -> float | None:

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from tasks.contract import StageError
 from tasks.pretraining.batches import Collator, PackedSplit, Split
-from tasks.pretraining.collaborative import arrival, meeting, network, proof, records
+from tasks.pretraining.collaborative import arrival, identities, meeting, network, proof, records
 from tasks.pretraining.collaborative.gradients import Gradients, Sums
 from tasks.pretraining.collaborative.helper import Helper
 from tasks.pretraining.collaborative.meeting import Meeting
@@ -201,12 +201,13 @@ def _at_home(arguments: argparse.Namespace, stop: Stop) -> tuple[Place, PackedSp
     """Where a member is that its coordinator's run has started."""
     role: Role = arguments.role or "peer"
     folder, name = arguments.folder, arguments.name
-    key = records.load_key(folder / "keys" / f"{name}.rsa")
+    key, identity = identities.key_and_identity(folder / "keys", name)
     at = meeting.read(folder, "meeting", Meeting, meeting.MEETING_SECONDS)
     manifest = meeting.read_manifest(folder)
     tokenizer, pack = arguments.data
     validators = records.validators(manifest.run_id, key)
-    dht = network.start_dht(at.listen, at.addresses, client_mode=role == "client", record_validators=validators)
+    client = role == "client"
+    dht = network.start_dht(at.listen, at.addresses, identity, client_mode=client, record_validators=validators)
     place = Place(dht, at, manifest, name, role, key, tokenizer, folder, stop, arguments.bandwidth)
     return place, PackedSplit(pack, "train") if role in TRAINING else None
 
@@ -223,6 +224,7 @@ def main() -> NoReturn:
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--bandwidth", type=float, metavar="MBPS")
     parser.add_argument("--micro-batch", type=int, metavar="SEQUENCES")
+    parser.add_argument("--pass", type=Path, dest="pass_file", metavar="FILE")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 

@@ -122,6 +122,7 @@ class Publication:
 
     def _publish(self, book: dict[str, Any], seconds: float) -> None:
         durable.write_json(self.folder / "result.json", self.keeper.publish(book))
+        self.view.reached = self.keeper.step
         self.view.tell(released=True)
         self.view.message = "done"
         self.pause(seconds)

@@ -148,6 +148,17 @@ class SwarmRecord(_Record):
     """libp2p's identity of the coordinator, which sends data to those who join, and dials them back."""
 
 
+class PassesRecord(_Record):
+    """Whom the coordinator admits."""
+
+    admitted: dict[str, float] = Field(max_length=1000)
+    """libp2p identities, each until a moment of the DHT's time."""
+
+
+class _PassesSchema(pydantic_v1.BaseModel):
+    passes: dict[BytesWithPublicKey, pydantic_v1.StrictStr]
+
+
 class _ContributionsSchema(pydantic_v1.BaseModel):
     contributions: dict[BytesWithPublicKey, pydantic_v1.StrictStr]
 
@@ -179,7 +190,7 @@ def validators(run_id: str, key: RSAPrivateKey) -> list[RecordValidatorBase]:
     """What checks records of the run. They have to be equal on all members, or one rejects what the other stores."""
     schemas = [
         SchemaValidator(schema, prefix=run_id)
-        for schema in (_ContributionsSchema, _SwarmSchema, TrainingProgressSchema)
+        for schema in (_ContributionsSchema, _SwarmSchema, _PassesSchema, TrainingProgressSchema)
     ]
     return [*schemas, RSASignatureValidator(key)]
 
@@ -216,6 +227,11 @@ class Blackboard:
         """This member's name in the DHT."""
         return RSASignatureValidator(self.key).local_public_key
 
+    @property
+    def digest(self) -> str:
+        """The digest of this member's key."""
+        return key_digest(self.subkey)
+
     def tell_contribution(self, record: PeerRecord, seconds: float) -> None:
         """Write a peer's record; it counts for so many seconds. Does not wait."""
         self._store(f"{self.run_id}_contributions", record, seconds)
@@ -224,13 +240,24 @@ class Blackboard:
         """Write the coordinator's record. Does not wait."""
         self._store(f"{self.run_id}_swarm", record, seconds)
 
+    def tell_passes(self, admitted: dict[str, float], seconds: float) -> None:
+        """Write whom the coordinator admits. Does not wait."""
+        self._store(f"{self.run_id}_passes", PassesRecord(admitted=admitted), seconds)
+
+    def passes(self, coordinator: str, timeout: float = 10.0) -> dict[str, float] | None:
+        """Whom the coordinator with this key digest admits; None if it has not said so."""
+        found = _parsed(self._load(f"{self.run_id}_passes", timeout), PassesRecord).get(coordinator)
+        return None if found is None else found.admitted
+
     def tell_manifest(self, manifest: Manifest) -> None:
         """Write what is trained. Does not wait."""
         self._store(MANIFEST_KEY, manifest, MANIFEST_SECONDS)
 
     def contributions(self, timeout: float = 10.0) -> dict[str, PeerRecord]:
         """All peers' records by key digest. Empty if the DHT does not answer in time."""
-        return _parsed(self._load(f"{self.run_id}_contributions", timeout), PeerRecord)
+        entries = self._load(f"{self.run_id}_contributions", timeout)
+        admitted = {subkey: value for subkey, value in entries.items() if self.dht.gate.admits_owner(subkey)}
+        return _parsed(admitted, PeerRecord)
 
     def swarm(self, coordinator: str, timeout: float = 10.0) -> SwarmRecord | None:
         """The record of the coordinator with this key digest."""
@@ -267,7 +294,8 @@ def progress_of(dht: DHT, run_id: str, timeout: float = 10.0) -> list[LocalTrain
     for value in load(dht, f"{run_id}_progress", timeout).values():
         with contextlib.suppress(ValueError, TypeError):
             entry = LocalTrainingProgress.parse_obj(value)
-            if entry.samples_per_second <= LARGEST and entry.samples_accumulated <= LARGEST >= entry.epoch:
+            fits = max(entry.samples_per_second, entry.samples_accumulated, entry.epoch) <= LARGEST
+            if fits and dht.gate.admits(base58(entry.peer_id)):
                 found.append(entry)
     return found
 

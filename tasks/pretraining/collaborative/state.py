@@ -21,17 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from hivemind import DHT
-from hivemind.compression import deserialize_torch_tensor
 from hivemind.optim.state_averager import dump_optimizer_state, load_optimizer_state
 from hivemind.p2p import P2P, PeerID
 from hivemind.proto import averaging_pb2
 from hivemind.utils import MSGPackSerializer, ValueWithExpiration
 from hivemind.utils.asyncio import aiter_with_timeout
-from hivemind.utils.streaming import combine_from_streaming
 
 from tasks.pretraining.collaborative.agreement import agreement
 from tasks.pretraining.collaborative.averaging import PeerStateAverager, state_prefix
 from tasks.pretraining.collaborative.sharding import Taken
+from tasks.pretraining.collaborative.wire import LARGEST_METADATA, Refused, read_tensor
 
 if TYPE_CHECKING:
     from hivemind.proto import runtime_pb2
@@ -179,6 +178,7 @@ def download(
         attempt, busy = attempt + 1, False
         try:
             asked = [peer for peer in only or donors(dht, run_id, min(10.0, left())) if peer != me]
+            asked = [peer for peer in asked if dht.gate.admits(peer)]
         except Exception as error:
             logger.warning("the DHT did not say who has a state: %r", error)
             asked = []
@@ -191,10 +191,15 @@ def download(
             except _Busy:
                 busy = True
                 continue
+            except Refused as error:
+                dht.gate.report(peer, f"its state: {error}")
+                continue
             except Exception as error:
                 logger.warning("%s did not send its state: %r", peer, error)
                 continue
             problem = problem_with(state, own)
+            if problem is not None:
+                dht.gate.report(peer, f"its state: {problem}")
             if state.step < at_least:
                 problem = f"it is of step {state.step}, before {at_least}"
             if problem is None:
@@ -216,8 +221,9 @@ class _Busy(Exception):
 
 
 async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
-    """One download, without any check but the size: no more is received than ``own`` has, plus a tenth."""
-    allowed = 1.1 * sum(tensor.nbytes for tensor in [*own.weights, *own.optimizer]) + 2**20
+    """One download: no more is received than ``own`` has, plus a tenth, and tensors of its shapes and types alone."""
+    expected = [*own.weights, *own.optimizer]
+    allowed = 1.1 * sum(tensor.nbytes for tensor in expected) + 2**20
     p2p, started = await P2P.replicate(daemon), time.monotonic()
     try:
         stub = PeerStateAverager.get_stub(p2p, PeerID.from_base58(peer), namespace=state_prefix(run_id))
@@ -230,16 +236,18 @@ async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
             received += message.ByteSize()
             if received > allowed:
                 raise ValueError(f"it sends more than {allowed:,.0f} bytes")
+            if len(message.metadata) > LARGEST_METADATA:
+                raise Refused(f"{len(message.metadata):,} bytes of metadata")
             if message.metadata:
                 metadata = MSGPackSerializer.loads(message.metadata)
                 if isinstance(metadata, dict) and metadata.get("busy"):
                     raise _Busy
             if message.tensor_part.dtype and parts:  # only the first part of a tensor has a type
-                tensors.append(deserialize_torch_tensor(combine_from_streaming(parts)))
+                tensors.append(_next_tensor(parts, tensors, expected))
                 parts = []
             parts.append(message.tensor_part)
         if parts:
-            tensors.append(deserialize_torch_tensor(combine_from_streaming(parts)))
+            tensors.append(_next_tensor(parts, tensors, expected))
     finally:
         await p2p.shutdown()
     if not isinstance(metadata, dict) or not isinstance(metadata.get("epoch"), int):
@@ -247,6 +255,15 @@ async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
     count, took = len(own.weights), time.monotonic() - started
     mbps = received / took / 125_000 if received > MEASURABLE else None
     return State(metadata["epoch"], tensors[:count], tensors[count:], list(metadata["optimizer_metadata"]), peer, mbps)
+
+
+def _next_tensor(
+    parts: Sequence[runtime_pb2.Tensor], before: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """The tensor that came in these parts, which has to be like the next one of ``expected``."""
+    if len(before) == len(expected):
+        raise Refused(f"more than {len(expected)} tensors")
+    return read_tensor(parts, expected[len(before)])
 
 
 def relative_distance(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> float:

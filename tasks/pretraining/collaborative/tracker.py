@@ -7,12 +7,20 @@ however often it is looked at.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import math
 import time
 from typing import Any
 
 import hivemind
 from hivemind.optim.progress_tracker import LocalTrainingProgress, ProgressTracker
+from hivemind.p2p import PeerID
 from hivemind.utils import get_dht_time
+
+from tasks.pretraining.collaborative.records import LARGEST
+
+logger = logging.getLogger(__name__)
 
 GONE_SECONDS = 10.0
 """A peer that has not told its progress for so long counts as gone. hivemind's default is a minute, in which the
@@ -63,6 +71,8 @@ class PeerTracker(ProgressTracker):
     """Progress of the swarm towards the next global step."""
 
     def __init__(self, dht: hivemind.DHT, **options: Any):
+        self._doubted: set[bytes] = set()
+        self._claims: dict[bytes, int] = {}
         super().__init__(_Nearby(dht), **options)
 
     _announced = 0.0
@@ -87,8 +97,41 @@ class PeerTracker(ProgressTracker):
             return_future=True,
         )
 
+    def doubt(self, reached: int) -> None:
+        """Believe no longer those few peers that claim to be further than what anybody could send the state of.
+
+        One that lies about its step would else keep all others looking for that state. If half of the others or more
+        say so, it is this peer that is behind.
+
+        Args:
+            reached: the step of the newest state that was found, or the own one.
+        """
+        others = {one: epoch for one, epoch in self._claims.items() if one != self._local_public_key}
+        ahead = [one for one, epoch in others.items() if epoch > reached + 1]
+        if ahead and 2 * len(ahead) < len(others) + 1:
+            logger.warning("%d peers claim steps after %d, and nobody has them: not believed", len(ahead), reached + 1)
+            self._doubted.update(ahead)
+
+    def _believed(self, metadata: Any) -> Any:
+        """What is told by those who are admitted and not doubted, with numbers that can be."""
+        if not isinstance(metadata, dict):
+            return metadata
+        believed, claims = {}, {}
+        for subkey, entry in metadata.items():
+            with contextlib.suppress(ValueError, TypeError):
+                if entry.value is None or subkey in self._doubted:
+                    continue
+                told = LocalTrainingProgress.parse_obj(entry.value)
+                if max(told.samples_per_second, told.samples_accumulated, told.epoch) > LARGEST:
+                    continue
+                if math.isfinite(told.time) and self.dht.gate.admits(PeerID(told.peer_id).to_base58()):
+                    believed[subkey], claims[subkey] = entry, told.epoch
+        self._claims = claims
+        return believed
+
     def _parse_swarm_progress_data(self, metadata: Any) -> Any:
-        """As hivemind does, and notes what the others were computing when they told it."""
+        """As hivemind does for those who are believed, and notes what they were computing when they told it."""
+        metadata = self._believed(metadata)
         progress = super()._parse_swarm_progress_data(metadata)
         self.dht.members = progress.num_peers + 1  # and the coordinator
         entries = metadata.values() if isinstance(metadata, dict) else ()

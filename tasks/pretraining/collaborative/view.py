@@ -53,6 +53,8 @@ class View(threading.Thread):
         """libp2p identities of the peers that told their progress within the last seconds."""
         self.accumulated, self.rate = 0, 0.0
         """Sequences of the present global step; sequences a second of all peers."""
+        self.reached = 0
+        """The step of the published weights. Peers that have left tell theirs no more."""
         self._began: float | None = None
         self._alarms: Alarms | None = None
         self.start()
@@ -121,7 +123,7 @@ class View(threading.Thread):
         status.write(
             self._folder,
             "coordinator",
-            step=max(self.step, self.swarm.step),
+            step=max(self.step, self.swarm.step, self.reached),
             target=self.swarm.final_step,
             loss=self._log.loss,
             rate=self.rate,

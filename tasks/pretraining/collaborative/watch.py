@@ -40,11 +40,13 @@ class Watch(threading.Thread):
         board: where records are.
         coordinator: key digest of the coordinator.
         addresses: by which this peer came to the swarm.
+        asks_for_passes: whether the coordinator says who may take part.
     """
 
-    def __init__(self, board: Blackboard, coordinator: str, addresses: Sequence[str]):
+    def __init__(self, board: Blackboard, coordinator: str, addresses: Sequence[str], asks_for_passes: bool = False):
         super().__init__(name="watch", daemon=True)
         self._board, self._coordinator, self._addresses = board, coordinator, addresses
+        self._asks_for_passes = asks_for_passes
         self._heard = self._dialled = time.monotonic()
         self.swarm: SwarmRecord | None = None
         """The coordinator's newest record; None as long as none was read."""
@@ -62,6 +64,8 @@ class Watch(threading.Thread):
                 progress = progress_of(self._board.dht, self._board.run_id)
                 self.alive = frozenset(base58(entry.peer_id) for entry in progress)
                 swarm = self._board.swarm(self._coordinator)
+                if self._asks_for_passes and (passes := self._board.passes(self._coordinator)) is not None:
+                    self._board.dht.gate.admit(passes)
                 if swarm is not None:
                     self._hear(swarm)
                 self._dial()

@@ -8,9 +8,8 @@ from typing import Any
 from hivemind.utils import ValueWithExpiration, get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 
-from tasks.pretraining.collaborative.records import (
-    Blackboard,
-)
+from tasks.pretraining.collaborative.gate import Gate
+from tasks.pretraining.collaborative.records import Blackboard
 
 RUN = "sahajflow-0123456789abcdef"
 
@@ -71,6 +70,8 @@ class Future:
 
 class HeldDHT:
     """Gives what it holds."""
+
+    gate = Gate()
 
     def __init__(self, entries: Any):
         soon = get_dht_time() + 60

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from hivemind.optim.progress_tracker import ProgressTracker
+from hivemind.p2p import PeerID
 from hivemind.utils import ValueWithExpiration, get_dht_time
 
+from tasks.pretraining.collaborative.gate import REPEATS, Gate
 from tasks.pretraining.collaborative.tracker import (
     ANNOUNCE_SECONDS,
     HOLD_SECONDS,
@@ -27,6 +29,7 @@ class SilentDHT:
 
     def __init__(self) -> None:
         self.searches: list[bool] = []
+        self.gate = Gate()
         self.stored: list[dict[str, Any]] = []
 
     def add_validators(self, validators) -> None:
@@ -48,7 +51,8 @@ def told_by(*peers: dict[str, Any]) -> dict[bytes, Any]:
     """What the DHT holds of the progress of other peers."""
     entries = {}
     for number, peer in enumerate(peers):
-        values = {"epoch": 0, "samples_accumulated": 0, "samples_per_second": 50.0, "client_mode": False, **peer}
+        values = {"epoch": 0, "samples_accumulated": 0, "samples_per_second": 50.0, "client_mode": False}
+        values |= {"time": get_dht_time(), **peer}
         name = b"other-%d" % number
         entries[name] = ValueWithExpiration({"peer_id": name, **values}, get_dht_time() + 10)
     return entries
@@ -124,6 +128,43 @@ def test_a_small_swarm_is_searched_once_a_second_and_a_large_one_always(tracker)
     hear(tracker, *({"time": get_dht_time()} for _ in range(REPLICAS)))
     tracker.dht.get("run_progress", latest=True)
     assert dht.searches == [False, True, False, True]
+
+
+def test_few_that_claim_a_step_that_nobody_has_are_not_believed(tracker):
+    told = told_by({"epoch": 5}, {"epoch": 5}, {"epoch": 1000})
+    assert tracker._parse_swarm_progress_data(told).epoch == 1000
+    tracker.doubt(5)
+    progress = tracker._parse_swarm_progress_data(told)
+    assert (progress.epoch, progress.num_peers) == (5, 2)
+
+
+def test_where_most_are_further_it_is_this_peer_that_is_behind(tracker):
+    told = told_by({"epoch": 9}, {"epoch": 9}, {"epoch": 5})
+    tracker._parse_swarm_progress_data(told)
+    tracker.doubt(5)
+    assert tracker._parse_swarm_progress_data(told).epoch == 9
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [{"epoch": 2**60}, {"samples_accumulated": 2**60}, {"samples_per_second": float("inf")}, {"time": float("nan")}],
+)
+def test_numbers_that_cannot_be_are_not_believed(tracker, claim):
+    progress = tracker._parse_swarm_progress_data(told_by({"epoch": 5}, claim))
+    assert (progress.epoch, progress.num_peers) == (5, 1)
+
+
+def test_those_who_are_muted_do_not_count(tracker):
+    told = told_by({"epoch": 5, "samples_accumulated": 60}, {"epoch": 5, "samples_accumulated": 50})
+    assert tracker._parse_swarm_progress_data(told).samples_accumulated == 110
+    name = PeerID(b"other-1").to_base58()
+    for _ in range(REPEATS):
+        tracker.dht.gate.report(name, "rubbish")
+    deadline = time.monotonic() + 10
+    while tracker.dht.gate.admits(name):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert tracker._parse_swarm_progress_data(told).samples_accumulated == 60
 
 
 def test_a_peer_whose_steps_are_over_at_once_is_known_all_the_same(tracker):
