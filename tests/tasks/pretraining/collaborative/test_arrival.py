@@ -32,7 +32,7 @@ def swarm(monkeypatch, tmp_path):
     """What is found; ``join`` arrives with a role."""
     found = SimpleNamespace(reachable=OPEN, libraries=[], nodes=[], fetched=[], coordinator="QmC", local=None)
 
-    def find(addresses, key, *, client):
+    def find(addresses, key, identity, *, client):
         found.nodes.append(Node(client))
         sources = {
             "tokenizer": SimpleNamespace(path="t", digest="0" * 64),
@@ -55,7 +55,7 @@ def swarm(monkeypatch, tmp_path):
     monkeypatch.setattr(arrival, "RemoteSplit", lambda dht, peer: ("remote", peer))
 
     def join(role=None, **options):
-        asked = {"stream": False, "bandwidth": None, "micro_batch": None, **options}
+        asked = {"stream": False, "bandwidth": None, "micro_batch": None, "pass_file": None, **options}
         return arrival.arrive(
             argparse.Namespace(folder=tmp_path, name="one", join=["/a"], role=role, store=tmp_path / "store", **asked),
             SimpleNamespace(),
