@@ -24,6 +24,7 @@ from hivemind.averaging.control import AveragingStage
 from hivemind.utils import get_dht_time
 
 from tasks.pretraining.collaborative import state as states
+from tasks.pretraining.collaborative.agreement import VOTE_SECONDS
 from tasks.pretraining.collaborative.averaging import (
     PeerGradientAverager,
     PeerStateAverager,
@@ -324,7 +325,7 @@ class PeerOptimizer(hivemind.Optimizer):
                 at_least=least,
                 seconds=self.load_state_timeout,
                 told=self.told,
-                vote_seconds=0.0 if self._has_taken_over else states.VOTE_SECONDS,
+                vote_seconds=0.0 if self._has_taken_over else VOTE_SECONDS,
             )
         if state is not None:
             self._has_taken_over = True

@@ -27,9 +27,9 @@ from hivemind.proto import averaging_pb2
 from hivemind.utils import MSGPackSerializer, ValueWithExpiration
 from hivemind.utils.asyncio import aiter_with_timeout
 
+from tasks.pretraining.collaborative.agreement import agreement
 from tasks.pretraining.collaborative.averaging import PeerStateAverager, state_prefix
 from tasks.pretraining.collaborative.sharding import Taken
-from tasks.pretraining.collaborative.sketch import distance, sketch
 from tasks.pretraining.collaborative.wire import LARGEST_METADATA, Refused, read_tensor
 
 if TYPE_CHECKING:
@@ -39,13 +39,6 @@ logger = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 20.0
 """A donor that sends nothing for so long is given up: its next piece needs at most the time of its global step."""
-
-VOTE_SECONDS = 3.0
-"""Others come to a step, and tell of their weights, within so long: who joins waits for their word."""
-
-AGREED = 1e-2
-"""Largest relative distance of weights that count as the same ones. Averaging in float16 leaves 4e-4; two peers that
-took a step with different gradients are further apart, by about the learning rate, until the weights are averaged."""
 
 MEASURABLE = 2**22
 """Bytes of a state that comes fast enough to say nothing of the connection if it is smaller."""
@@ -178,6 +171,7 @@ def download(
 
     me = dht.peer_id.to_base58()
     attempt, busy = 0, False
+    doubtful: State | None = None
     while attempt < ROUNDS and left():
         if attempt or busy:
             time.sleep(min(attempt + random.uniform(0.2, 1.0), left()))  # those who wait do not come back together
@@ -190,7 +184,7 @@ def download(
             asked = []
         for peer in asked:
             if not left():
-                return None
+                break
             try:
                 daemon = dht.run_coroutine(DHT._get_p2p_daemon_listen_maddr, return_future=True).result(left())
                 state = asyncio.run(asyncio.wait_for(_receive(daemon, run_id, peer, own), left()))
@@ -209,42 +203,17 @@ def download(
             if state.step < at_least:
                 problem = f"it is of step {state.step}, before {at_least}"
             if problem is None:
-                problem = disagreement(state, others, min(vote_seconds, left()))
-            if problem is None:
-                return state
+                vote, problem = agreement(state, others, min(vote_seconds, left()))
+                if vote == "agreed":
+                    return state
+                if vote == "open":
+                    doubtful = state
             logger.warning("the state of %s is not used: %s", peer, problem)
         if busy:
             attempt -= 1
-    return None
-
-
-def disagreement(state: State, told: Callable[[], Mapping[str, Mapping[int, str]]], seconds: float) -> str | None:
-    """Why a downloaded state is not what others have: at least half of those who tell of its step have other weights.
-
-    Args:
-        state: whose weights are looked at.
-        told: gives the sketches that peers tell, by libp2p's identity and global step.
-        seconds: others may come to this step, and tell it, within so long; not waited for if nobody tells anything.
-
-    Returns:
-        None if they agree, or if nobody else tells of this step.
-    """
-    deadline, own = time.monotonic() + seconds, sketch(state.weights)
-    while True:
-        everyone = told()
-        distances = {
-            peer: distance(own, sketches[state.step]) for peer, sketches in everyone.items() if state.step in sketches
-        }
-        promised = distances.pop(state.donor, 0.0)
-        if distances or not set(everyone) - {state.donor} or time.monotonic() > deadline:
-            break
-        time.sleep(0.2)
-    if not promised <= AGREED:
-        return f"it sent other weights of step {state.step} than it tells of"
-    far = [peer for peer, found in distances.items() if not found <= AGREED]
-    if far and 2 * len(far) >= len(distances):
-        return f"{len(far)} of {len(distances)} others have other weights at step {state.step}"
-    return None
+    if doubtful is not None:  # until their weights are averaged, peers that found no group are apart from each other
+        logger.warning("the state of %s is used all the same: the others do not agree either", doubtful.donor)
+    return doubtful
 
 
 class _Busy(Exception):

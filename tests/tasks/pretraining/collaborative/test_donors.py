@@ -77,6 +77,14 @@ def test_if_those_ahead_send_what_nobody_has_the_checkpoint_is_what_is_left(swar
     assert "forger is not used: 2 of 2 others have other weights at step 9" in caplog.text
 
 
+def test_if_no_two_have_the_same_weights_one_of_them_is_taken_at_last(swarm, caplog):
+    swarm.sends = {"one": replace(OWN, step=9), "two": replace(OWN, step=9, weights=FOREIGN)}
+    told = {"one": {9: sketch(OWN.weights)}, "two": {9: sketch(FOREIGN)}}
+    assert swarm.download(seconds=30.0, told=lambda: told).step == 9
+    assert len(swarm.asked) == 2 * states.ROUNDS  # they may agree a little later
+    assert "is used all the same" in caplog.text
+
+
 def test_who_only_lags_waits_for_nobodys_word_and_does_not_ask_itself(swarm):
     swarm.sends = {"one": replace(OWN, step=9)}
     told = {"me": {8: sketch(FOREIGN)}, "a": {8: sketch(FOREIGN)}}

@@ -20,7 +20,7 @@ def test_a_clock_that_hivemind_refuses_is_named_with_the_remedy(monkeypatch):
 
     monkeypatch.setattr(joining.network, "start_dht", refuse)
     with pytest.raises(UserError, match=r"clock: it is more than 3 s off the swarm's; .*timedatectl set-ntp true"):
-        joining.find([ADDRESS], None, client=False)
+        joining.find([ADDRESS], None, Path("unused"), client=False)
 
 
 def test_another_reason_stays_what_it_is(monkeypatch):
@@ -29,7 +29,7 @@ def test_another_reason_stays_what_it_is(monkeypatch):
 
     monkeypatch.setattr(joining.network, "start_dht", refuse)
     with pytest.raises(StageError, match="no route"):
-        joining.find([ADDRESS], None, client=True)
+        joining.find([ADDRESS], None, Path("unused"), client=True)
 
 
 def test_versions_that_differ_are_named_and_those_of_the_protocol_refused():
@@ -117,16 +117,19 @@ def wrong_clock_code(seconds: float) -> str:
 import hivemind.dht.protocol as protocol
 true = protocol.get_dht_time
 protocol.get_dht_time = lambda: true() + {seconds}
-from tasks.pretraining.collaborative import joining, records
+from tasks.pretraining.collaborative import identities, joining
+key, identity = identities.key_and_identity(Path(FOLDER), "wrong", None)
 try:
-    joining.find(ADDRESSES, records.RSAPrivateKey(), client=False)
+    joining.find(ADDRESSES, key, identity, client=False)
 except Exception as error:
     answer = f"{{type(error).__name__}}: {{error}}"
 """
 
 
-def test_a_real_swarm_refuses_a_wrong_clock(member):
+def test_a_real_swarm_refuses_a_wrong_clock(member, tmp_path):
     sys.path.insert(0, str(Path(__file__).parent))
     addresses = member("right").ask("start")
-    said = member("wrong").ask("run", code=f"ADDRESSES = {addresses!r}\n{wrong_clock_code(-10.0)}")
+    said = member("wrong").ask(
+        "run", code=f"ADDRESSES = {addresses!r}; FOLDER = {str(tmp_path)!r}\n{wrong_clock_code(-10.0)}"
+    )
     assert said.startswith("UserError: clock: it is more than 3 s off the swarm's")
