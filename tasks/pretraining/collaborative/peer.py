@@ -130,7 +130,9 @@ class Peer(Member):
         """A swarm of this peer alone, at the rate after the warmup: with the first ones nothing would move."""
         settings = self._settings.model_copy(update={"warmup_steps": 0, "schedule_steps": 10**9})
         run_id = f"{self._run_id}-proof-{self._gradients.sharding.peer}"
-        return PeerOptimizer(model, settings, dht=self._dht, run_id=run_id, target=self._gradients.rows)
+        return PeerOptimizer(
+            model, settings, dht=self._dht, run_id=run_id, key=self._place.key, target=self._gradients.rows
+        )
 
     def _make_optimizer(self) -> PeerOptimizer:
         training = [peer for peer in self._watch.peers.values() if peer.role in TRAINING]
