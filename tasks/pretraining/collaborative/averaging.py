@@ -137,6 +137,8 @@ class _Rounds:
         """Runs in the averager's process. Returns the round's facts instead of what peers gathered."""
         started = time.monotonic()
         modes, trains = _members_of(group_info, self.serializer)  # type: ignore[attr-defined]
+        if not any(trains):  # the mean of nothing is no number
+            raise MatchmakingException("nobody in this group computes gradients")
         await super()._aggregate_with_group(group_info, *args, modes=modes, **kwargs)  # type: ignore[misc]
         runner = self._running_groups[group_info.group_id].result()  # type: ignore[attr-defined]
         parts, mine = runner.peer_fractions, group_info.peer_ids.index(self.peer_id)  # type: ignore[attr-defined]

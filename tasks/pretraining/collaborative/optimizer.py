@@ -155,6 +155,7 @@ class PeerOptimizer(hivemind.Optimizer):
             next_chunk_timeout=self.next_chunk_timeout,
             client_mode=self.client_mode,
             auxiliary=self.auxiliary,
+            screen=Screen.of_weights(has_weights=not self.auxiliary),
             start=True,
             **self._averager_options,
             **kwargs,

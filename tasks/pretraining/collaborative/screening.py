@@ -53,14 +53,16 @@ class Screen:
     most_weight: float
     clipped: bool = False
     weights: bool = False
+    has_weights: bool = True
+    """Whether this member's weights are those of the swarm; an auxiliary has only those that it was made with."""
     is_blind: bool = False
     """Whether this member has no gradient of its own in the present round, as one that only helps."""
     _running: list[float] = field(default_factory=list)
 
     @classmethod
-    def of_weights(cls) -> Screen:
+    def of_weights(cls, *, has_weights: bool = True) -> Screen:
         """For averaging weights, in which every peer counts once."""
-        return cls(WEIGHTS_APART, 1.0, weights=True)
+        return cls(WEIGHTS_APART, 1.0, weights=True, has_weights=has_weights)
 
     def references(self, tensors: Sequence[torch.Tensor]) -> list[float]:
         """For each tensor the root mean square that a part of it is compared with, besides the own part's."""
@@ -101,6 +103,8 @@ class Screen:
         size = float(compared.norm()) / math.sqrt(max(1, part.numel()))
         if not math.isfinite(size):
             raise Refused("values that are not finite")
+        if self.weights and not self.has_weights:
+            return 1.0
         reference = max(reference, float(own.float().norm()) / math.sqrt(max(1, own.numel())))
         if not reference:
             return 1.0  # nothing is known

@@ -110,6 +110,7 @@ class Teller:
         peers = {**self._watch.peers, key_digest(self._board.subkey): record}.values()
         here = {record.peer_id, *self._watch.alive}
         shown = [peer for peer in peers if peer.state != "leaving" and peer.peer_id in here]
+        others = sum(peer.rate for peer in shown if peer.peer_id != record.peer_id)
         last = self._last
         status.write(
             self._place.folder,
@@ -122,5 +123,5 @@ class Teller:
             message="",
             peers=shown,
             given=self._given,
-            share=record.rate / (sum(peer.rate for peer in shown) or 1.0),
+            share=record.rate / ((record.rate + others) or 1.0),
         )
