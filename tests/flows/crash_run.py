@@ -115,9 +115,12 @@ class Crashes:
     def _untouched_seed_runs(self) -> list[str]:
         """Those that pass all points: one that was killed after its record was written is only published."""
         prepared = prepare(Options("demo", set_=self.local, store=str(self.site.store)))
-        steps = [step for step in prepared.steps if step.node.stage.name == "seed-run" and step.action == "run"]
-        works = {step.node.name: prepared.store.work("seed-run", str(step.fingerprint)) for step in steps}
-        return [name for name, work in works.items() if not work.exists()]
+        steps = [step for step in prepared.steps if step.node.stage.name == "seed-run" and step.action != "reuse"]
+        # one that waits for its inputs has no fingerprint yet, and no work
+        works = {
+            step.node.name: step.fingerprint and prepared.store.work("seed-run", step.fingerprint) for step in steps
+        }
+        return [name for name, work in works.items() if not (work and work.exists())]
 
     def _deployed(self, targets: tuple[str, ...]) -> None:
         """A run that the worker carries out, until it is killed itself. Where worker or server were killed before, it
