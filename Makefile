@@ -24,7 +24,7 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-# The demo made small, to its end through 50 times kill -9: a quarter of an hour on two cores. The tests make 8.
+# The demo made small, to its end through 50 times kill -9. The tests make 8 of them.
 crashes: $(VENV)/.installed
 	$(VENV)/bin/python -P tests/flows/crash_run.py
 
