@@ -113,6 +113,7 @@ class Reporter:
         self._running: list[_Running] = []
         """The stages that run now: several seed runs do so at once."""
         self._reports: queue.SimpleQueue[tuple[str, Report] | None] = queue.SimpleQueue()
+        self._beginning: threading.Thread | None = None
         self._thread = threading.Thread(target=self._work, name="reports to Prefect", daemon=True)
         self._thread.start()
 
@@ -129,11 +130,21 @@ class Reporter:
                 self._send("progress", running.tell)
 
     def begin(self) -> None:
-        """Say whose process this run is, and which earlier runs of this machine have none any more."""
+        """Say whose process this run is, and which earlier runs of this machine have none any more.
+
+        In a thread of its own: with many runs it takes the server seconds, in which nothing else would be told.
+        """
         run = _run_ids()["flow_run_id"]
-        if run is not None:
-            self._send("the run's process", lambda client: note_process(client, run))
-        self._send("lost runs", mark_lost_runs)
+
+        def tell(client: SyncPrefectClient) -> None:
+            if run is not None:
+                note_process(client, run)
+            mark_lost_runs(client)
+
+        self._beginning = threading.Thread(
+            target=self._report, args=("the run's process", tell), name="beginning", daemon=True
+        )
+        self._beginning.start()
 
     def show(self, shown: Shown) -> None:
         """Put a table or a text on the page of the current run."""
@@ -162,6 +173,8 @@ class Reporter:
         """Wait a little for what is still to be sent, then end."""
         self._reports.put(None)
         self._thread.join(CLOSE_SECONDS)
+        if self._beginning is not None:
+            self._beginning.join(CLOSE_SECONDS)
 
     def _send(self, what: str, report: Report) -> None:
         self._reports.put((what, report))
@@ -177,14 +190,16 @@ class Reporter:
                 continue
             if item is None:
                 return
-            what, report = item
-            try:
-                from prefect.client.orchestration import get_client
+            self._report(*item)
 
-                with get_client(sync_client=True) as client:
-                    report(client)
-            except Exception as problem:  # whatever it is, it must not reach the stage
-                self.trouble(what, problem)
+    def _report(self, what: str, report: Report) -> None:
+        try:
+            from prefect.client.orchestration import get_client
+
+            with get_client(sync_client=True) as client:
+                report(client)
+        except Exception as problem:  # whatever it is, it must not reach the stage
+            self.trouble(what, problem)
 
 
 _logging_threads: set[int] = set()

@@ -108,7 +108,7 @@ def test_progress_is_an_artifact_updated_now_and_then(
         flow_run = server.last_run()
         for step in range(1, 11):
             progress(step, 10, unit="steps", note="loss 5.31")
-            time.sleep(0.1)
+            time.sleep(0.4)
             if artifact := server.artifacts(flow_run).get("demo-corpus-progress"):
                 seen.append(artifact["data"])
 
@@ -207,6 +207,7 @@ def test_server_killed_in_the_middle_of_a_stage(server: "Server", run: Any, monk
 
     def kill(progress: Progress) -> None:
         calls.append("corpus")
+        time.sleep(2.0)  # what is told of the run as a whole has arrived by then
         os.kill(local_server.server().state()["pid"], signal.SIGKILL)
         for step in range(20):
             progress(step, 20, unit="steps")
