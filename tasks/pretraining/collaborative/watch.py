@@ -54,11 +54,17 @@ class Watch(threading.Thread):
         """The newest records of all peers by key digest."""
         self.alive: frozenset[str] = frozenset()
         """libp2p's identities of the members that told their progress within the last seconds."""
+        self._ended = threading.Event()
         self.start()
 
+    def end(self) -> None:
+        """Read no more; without it that is so when the process ends."""
+        self._ended.set()
+        self.join()
+
     def run(self) -> None:
-        """Read until the process ends."""
-        while True:
+        """Read until the end."""
+        while not self._ended.is_set():
             try:
                 self.peers = self._board.contributions()  # first: who knows the word knows what is taken
                 progress = progress_of(self._board.dht, self._board.run_id)
@@ -71,7 +77,7 @@ class Watch(threading.Thread):
                 self._dial()
             except Exception:
                 logger.exception("the records could not be read")
-            time.sleep(LOOK_SECONDS)
+            self._ended.wait(LOOK_SECONDS)
 
     def _hear(self, swarm: SwarmRecord) -> None:
         """The coordinator's word counts once: a copy of it may still be about when the coordinator is gone."""
