@@ -1,4 +1,7 @@
-"""`sahajflow pass`: an organiser issues, revokes and lists the passes of those who may take part."""
+"""`sahajflow pass`: an organiser issues, revokes and lists the passes of those who may take part.
+
+Libraries are imported inside the functions: the parser imports this module for ``--help``.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,6 @@ import importlib.util
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from tasks.contract import UserError
 
 if TYPE_CHECKING:
     from tasks.pretraining.collaborative.passes import Register
@@ -50,6 +51,8 @@ def _day(seconds: float) -> str:
 
 
 def _register() -> Register:
+    from tasks.contract import UserError
+
     if importlib.util.find_spec("hivemind") is None:
         raise UserError("passes need hivemind, which has wheels for Linux x86-64 only and is not installed here")
     from tasks.pretraining.collaborative.passes import Register
