@@ -174,15 +174,20 @@ def replay(self: Any, victim: str, run_id: str) -> dict[str, Any]:
             question = dht_pb2.FindRequest(keys=[_key("progress", run_id)])
             question.peer.node_id = DHTID.generate(source="mine").to_bytes()
             (found,) = (await stub.rpc_find(question, timeout=20)).results
-            return MSGPackSerializer.loads(found.value)
+            return MSGPackSerializer.loads(found.value) if found.value else None
 
         def entries(found: Any) -> dict[bytes, Any]:
             with found.freeze():
                 return dict(found.items())
 
-        old = entries(await held())
-        name = next(name for name, item in old.items() if victim.encode() not in item.value)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 40
+        others: list[bytes] = []
+        while not others:
+            assert time.monotonic() < deadline, "no other peer told its progress"
+            await asyncio.sleep(0.2)
+            old = entries(found) if (found := await held()) else {}
+            others = [name for name, item in old.items() if victim.encode() not in item.value]
+        name = others[0]
         while time.monotonic() < deadline:
             new = entries(await held())
             if name in new and new[name].expiration_time > old[name].expiration_time:
