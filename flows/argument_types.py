@@ -39,13 +39,7 @@ class Version(argparse.Action):
 
 def bandwidth(text: str) -> float:
     """A number of Mb/s above 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text}: should be a number of Mb/s above 0")
-    return number
+    return _above_zero(text, 1e9, "Mb/s")
 
 
 def count(text: str) -> int:
@@ -55,12 +49,16 @@ def count(text: str) -> int:
 
 def days(text: str) -> float:
     """A number of days above 0."""
+    return _above_zero(text, 1e5, "days")
+
+
+def _above_zero(text: str, limit: float, unit: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number < 1e5:
-        raise argparse.ArgumentTypeError(f"{text}: should be a number of days above 0")
+    if not 0 < number < limit:
+        raise argparse.ArgumentTypeError(f"{text}: should be a number of {unit} above 0")
     return number
 
 

@@ -110,10 +110,7 @@ def test_everyones_role_is_told(run: SimpleNamespace) -> None:
 def test_only_those_who_computed_are_in_the_ledger(run: SimpleNamespace) -> None:
     assert set(peers(run)) == {"asha", "bimal", "chitra"}
     assert run.ledger["step"] == STEPS
-    logged = [line["step"] for line in steps_of(run.published)]
-    assert logged == sorted(set(logged))
-    assert (logged[0], logged[-1]) == (1, STEPS)
-    assert len(logged) >= STEPS - 1  # who leaves may tell its last step when nobody listens any more
+    assert [line["step"] for line in steps_of(run.published)] == list(range(1, STEPS + 1))
 
 
 def test_a_client_averages_nothing_and_its_gradients_count(run: SimpleNamespace) -> None:

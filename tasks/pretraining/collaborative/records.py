@@ -232,9 +232,9 @@ class Blackboard:
         """The digest of this member's key."""
         return key_digest(self.subkey)
 
-    def tell_contribution(self, record: PeerRecord, seconds: float) -> None:
-        """Write a peer's record; it counts for so many seconds. Does not wait."""
-        self._store(f"{self.run_id}_contributions", record, seconds)
+    def tell_contribution(self, record: PeerRecord, seconds: float) -> Any:
+        """Write a peer's record; it counts for so many seconds. Does not wait; returns the future of the writing."""
+        return self._store(f"{self.run_id}_contributions", record, seconds)
 
     def tell_swarm(self, record: SwarmRecord, seconds: float) -> None:
         """Write the coordinator's record. Does not wait."""
@@ -263,8 +263,8 @@ class Blackboard:
         """The record of the coordinator with this key digest."""
         return _parsed(self._load(f"{self.run_id}_swarm", timeout), SwarmRecord).get(coordinator)
 
-    def _store(self, key: str, record: BaseModel, seconds: float) -> None:
-        self.dht.store(
+    def _store(self, key: str, record: BaseModel, seconds: float) -> Any:
+        return self.dht.store(
             key,
             subkey=self.subkey,
             value=record.model_dump_json(),

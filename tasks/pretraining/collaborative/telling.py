@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +24,11 @@ from tasks.pretraining.collaborative.watch import Watch
 if TYPE_CHECKING:
     from tasks.pretraining.collaborative.member import Place
     from tasks.pretraining.collaborative.optimizer import PeerOptimizer
+
+logger = logging.getLogger(__name__)
+
+GOODBYE_SECONDS = 5.0
+"""So long a member that leaves waits until its last record is written: it may hold steps that nobody else tells."""
 
 TELL_SECONDS = 2.0
 """A peer tells its figures at every global step, and at least this often."""
@@ -106,7 +112,12 @@ class Teller:
         logged = 0 if swarm is None else swarm.logged
         self._entries = [entry for entry in self._entries if entry.step > logged]
         record = self.record(state, step)
-        self._board.tell_contribution(record, self._settings.collaborative.statistics_expiration_seconds)
+        told = self._board.tell_contribution(record, self._settings.collaborative.statistics_expiration_seconds)
+        if state == "leaving":  # the DHT ends next, and would take the record with it
+            try:
+                told.result(GOODBYE_SECONDS)
+            except Exception as error:
+                logger.warning("the goodbye may not have arrived: %r", error)
         peers = {**self._watch.peers, key_digest(self._board.subkey): record}.values()
         here = {record.peer_id, *self._watch.alive}
         shown = [peer for peer in peers if peer.state != "leaving" and peer.peer_id in here]
