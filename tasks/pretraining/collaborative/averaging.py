@@ -37,6 +37,7 @@ from hivemind.utils import get_dht_time
 from hivemind.utils.asyncio import as_aiter, azip
 
 from tasks.pretraining.collaborative.door import watch_the_door
+from tasks.pretraining.collaborative.event_loop import keep_tasks
 from tasks.pretraining.collaborative.records import Outcome
 from tasks.pretraining.collaborative.screening import Screen, ScreenedRunner
 from tasks.pretraining.collaborative.tracker import GONE_SECONDS
@@ -100,6 +101,7 @@ class _Rounds:
 
     async def add_p2p_handlers(self, p2p: Any, *arguments: Any, **options: Any) -> None:
         """As hivemind's, behind the gate; runs in the averager's process."""
+        keep_tasks()
         guard(p2p, self.dht.gate)  # type: ignore[attr-defined]
         await super().add_p2p_handlers(p2p, *arguments, **options)  # type: ignore[misc]
 
@@ -111,6 +113,7 @@ class _Rounds:
         matchmaking = self._matchmaking  # type: ignore[attr-defined]
         if not self._has_door:
             self._has_door = True
+            keep_tasks()  # a client has no handlers
             watch_the_door(matchmaking, self.dht.gate)  # type: ignore[attr-defined]
         matchmaking.target_group_size = size
         keys = matchmaking.group_key_manager

@@ -23,6 +23,7 @@ from hivemind.proto import dht_pb2
 from hivemind.utils import TimedStorage, get_dht_time
 
 from tasks.pretraining.collaborative import wire
+from tasks.pretraining.collaborative.event_loop import keep_tasks
 from tasks.pretraining.collaborative.gate import Gate
 
 KEY_BYTES = 20
@@ -76,6 +77,7 @@ class GuardedProtocol(DHTProtocol):
 
     async def add_p2p_handlers(self, p2p: P2P, wrapper: Any = None, **options: Any) -> None:
         """As hivemind's, behind the gate."""
+        keep_tasks()
         wire.guard(p2p, self.gate)
         await super().add_p2p_handlers(p2p, wrapper, **options)
 
