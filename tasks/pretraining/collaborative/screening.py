@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from hivemind.averaging.allreduce import AllReduceRunner
+from hivemind.averaging.partition import AllreduceException
 from hivemind.p2p import PeerID
 from hivemind.proto import averaging_pb2
 
@@ -177,6 +178,9 @@ class ScreenedRunner(AllReduceRunner):
                 raise
         used = tensor_part if factor == 1.0 else tensor_part * factor
         averaged: torch.Tensor = await self._accumulate_unseen(sender_index, part_index, used, weight=weight)
+        if not bool(torch.isfinite(averaged).all()):
+            # nobody is refused for it: those who leave stay in their last round with the weight 0
+            raise AllreduceException("the mean of nothing: all who sent this part have the weight 0")
         if self._screen.is_blind and sender_index == 0:
             self._screen.learn(self._tensors[self._me][part_index], averaged)
         return averaged
@@ -214,8 +218,13 @@ class ScreenedRunner(AllReduceRunner):
     async def _communicate_with_peer(self, peer_id: PeerID) -> None:
         if peer_id in self.refused:
             self.tensor_part_container.register_failed_reducer(self.ordered_peer_ids.index(peer_id))
-        else:
+            return
+        try:
             await super()._communicate_with_peer(peer_id)
+        except AllreduceException:
+            if peer_id == self.peer_id:  # hivemind notes it of the others only, and would wait for the own part
+                self.tensor_part_container.register_failed_reducer(self._me)
+            raise
 
     def _register(self, peer_index: int, part_index: int, part: torch.Tensor) -> None:
         """An averaged part, as its difference from the own one."""
@@ -241,13 +250,17 @@ class ScreenedRunner(AllReduceRunner):
 
     @property
     def complete(self) -> bool:
-        """Whether all parts came from all peers but the refused ones."""
+        """Whether all parts came from all peers but the refused ones.
+
+        What those averaged is then the own part; whoever has none has nothing in its place.
+        """
         silent = [
             peer
             for peer, after in zip(self.sender_peer_ids, self.tensor_part_reducer.sender_failed_after, strict=True)
             if after != float("inf") and peer not in self.refused
         ]
-        return not silent and not any(lost for peer, lost in self._lost.items() if peer not in self.refused)
+        replaced = set() if self._screen.is_blind else self.refused
+        return not silent and not any(lost for peer, lost in self._lost.items() if peer not in replaced)
 
 
 class _CheckedStub:

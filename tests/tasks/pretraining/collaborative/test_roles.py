@@ -39,6 +39,18 @@ took = self.optimizer.load_state_from_peers()
 answer = {"took": took, "step": self.optimizer.local_epoch}
 """
 
+LEAVE = """
+optimizer = self.optimizer
+control = optimizer._look_for_group(optimizer.grad_averager, 99)
+control.weight = 0.0  # as one that leaves does, and as a keeper always
+control.allow_allreduce()
+try:
+    complete = control.result(20)["complete"]
+except Exception:
+    complete = False
+answer = {"complete": complete, "began": control.began_allreduce, "refused": dict(optimizer.dht.gate.refused)}
+"""
+
 ROUNDS = "answer = [vars(one) for one in self.optimizer.rounds]"
 
 
@@ -87,6 +99,8 @@ def swarm(member):
     results.next = late.ask("train", until=STEPS + 1, first=3000, pause=0.15, others=1)
     results.next_followed = follows()
     results.next_weights = [late.ask("weights"), members["keeper"].ask("weights")]
+    leaves = late.tell("run", code=LEAVE)
+    results.left = [members["keeper"].ask("run", code=LEAVE), leaves()]
     return results
 
 
@@ -146,3 +160,9 @@ def test_training_goes_on_with_the_keeper(swarm):
     assert swarm.next_followed == STEPS + 1
     assert relative_distance(*swarm.next_weights) <= 1e-3
     assert relative_distance(swarm.late, swarm.next_weights[0]) > 1e-3
+
+
+def test_a_round_in_which_nobody_has_gradients_is_no_step_and_nobodys_fault(swarm):
+    assert all(one["began"] for one in swarm.left)
+    assert [one["complete"] for one in swarm.left] == [False, False]
+    assert [one["refused"] for one in swarm.left] == [{}, {}]
