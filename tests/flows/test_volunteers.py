@@ -37,7 +37,7 @@ SETTINGS = (
     "pretraining.collaborative.peers=0",
     "pretraining.collaborative.keepers=1",
     f"pretraining.steps={STEPS}",
-    "pretraining.batch_size=512",
+    "pretraining.batch_size=1024",
     "pretraining.accumulation=8",
 )
 

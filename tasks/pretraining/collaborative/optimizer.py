@@ -98,6 +98,7 @@ class PeerOptimizer(hivemind.Optimizer):
         self._measure = measure_bandwidth and bandwidth is None
         self._settings = settings
         self._whole_steps = threading.RLock()
+        self._passing: list[Any] = []
         # How long a group waits for peers that are alive but late. One that has died costs it until it counts as gone.
         self._patience = max(asked.matchmaking_seconds, asked.averaging_timeout_seconds / 5)
         self._astray: float | None = None
@@ -197,6 +198,11 @@ class PeerOptimizer(hivemind.Optimizer):
 
     def _look_for_group(self, averager: Any, step: int, kind: Literal["step", "last"] = "step") -> Any:
         """Begin to look for those who average at the same step."""
+        for (
+            passing
+        ) in self._passing:  # one that has broken off looks for a group again, and this one would wait for it
+            if not passing.done() and passing.stage == AveragingStage.LOOKING_FOR_GROUP:
+                passing.cancel()
         size = max(2, min(1 + self.others, self._settings.collaborative.target_group_size))
         return averager.begin(size, f"{step:b}{int(kind == 'last')}", self._patience, self.averaging_timeout)
 
@@ -314,16 +320,19 @@ class PeerOptimizer(hivemind.Optimizer):
                 if control.stage == AveragingStage.LOOKING_FOR_GROUP:
                     control.cancel()
                 else:
-                    self._tag_along_with_zero_weight(control)
+                    self._let_pass(control)
         self.scheduled_grads = self.scheduled_state = None
         own = self.own_state()
-        least = self.local_epoch if not self._is_astray() else self.tracker.reached or 0
+        least = self.local_epoch + int(self.local_epoch < self.tracker.global_epoch)
+        if self._is_astray():
+            least = self.tracker.reached or 0
         with self.tracker.pause_updates():
             state = states.download(
                 self.dht,
                 self.run_id,
                 own,
                 at_least=least,
+                present=lambda: self.tracker.present,
                 seconds=self.load_state_timeout,
                 told=self.told,
                 vote_seconds=0.0 if self._has_taken_over else VOTE_SECONDS,
@@ -337,6 +346,21 @@ class PeerOptimizer(hivemind.Optimizer):
             logger.info("took over step %d from %s", state.step, state.donor)
         self.tracker.doubt(self.local_epoch)
         return state is not None
+
+    def _let_pass(self, control: Any) -> None:
+        """Leave a round of a step that has passed to those who are in it, as one who has no samples."""
+        if not control.triggered:
+            control.weight = 0
+            control.allow_allreduce()
+        self._passing = [one for one in [*self._passing, control] if not one.done()]
+
+    def _tag_along_with_zero_weight(self, control: Any) -> None:
+        """The same at the end, where the averagers go next: hivemind waits for as long as an averaging may take."""
+        self._let_pass(control)
+        try:
+            control.result(self._patience)
+        except BaseException as error:  # also that it was cancelled
+            logger.debug("step %d: left a round: %r", self.local_epoch, error)
 
     def bandwidth(self) -> float | None:
         """Of this member in Mb/s: by it and the others' hivemind shares out the averaging."""

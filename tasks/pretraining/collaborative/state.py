@@ -14,7 +14,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,10 @@ logger = logging.getLogger(__name__)
 
 CHUNK_SECONDS = 20.0
 """A donor that sends nothing for so long is given up: its next piece needs at most the time of its global step."""
+
+DIAL_SECONDS = 5.0
+"""A donor that takes no call for so long is given up. libp2p calls one that has gone for a quarter of a minute, while
+the swarm goes on."""
 
 MEASURABLE = 2**22
 """Bytes of a state that comes fast enough to say nothing of the connection if it is smaller."""
@@ -141,6 +145,7 @@ def download(
     *,
     at_least: int = 0,
     only: Sequence[str] = (),
+    present: Callable[[], Collection[str]] = frozenset,
     seconds: float = 600.0,
     told: Callable[[], Mapping[str, Mapping[int, str]]] = dict,
     vote_seconds: float = 0.0,
@@ -153,6 +158,7 @@ def download(
         own: a state of the same model and optimiser.
         at_least: older states are refused.
         only: ask these peers instead of all that offer theirs.
+        present: gives the identities of those who are there; others may have left, and are asked last.
         seconds: given up after so long, over all attempts. One that is busy sending is asked again until then.
         told: gives the sketches of weights that peers tell, by libp2p's identity and global step.
         vote_seconds: others are waited for so long to tell of the state's step. A peer that only lags cannot: with
@@ -178,7 +184,8 @@ def download(
         attempt, busy = attempt + 1, False
         try:
             asked = [peer for peer in only or donors(dht, run_id, min(10.0, left())) if peer != me]
-            asked = [peer for peer in asked if dht.gate.admits(peer)]
+            there = present()
+            asked = sorted((peer for peer in asked if dht.gate.admits(peer)), key=lambda peer: peer not in there)
         except Exception as error:
             logger.warning("the DHT did not say who has a state: %r", error)
             asked = []
@@ -227,7 +234,7 @@ async def _receive(daemon: Any, run_id: str, peer: str, own: State) -> State:
     p2p, started = await P2P.replicate(daemon), time.monotonic()
     try:
         stub = PeerStateAverager.get_stub(p2p, PeerID.from_base58(peer), namespace=state_prefix(run_id))
-        stream = await asyncio.wait_for(stub.rpc_download_state(averaging_pb2.DownloadRequest()), CHUNK_SECONDS)
+        stream = await asyncio.wait_for(stub.rpc_download_state(averaging_pb2.DownloadRequest()), DIAL_SECONDS)
         metadata: Any = None
         tensors: list[torch.Tensor] = []
         parts: list[runtime_pb2.Tensor] = []

@@ -83,6 +83,8 @@ class PeerTracker(ProgressTracker):
     """Of each other peer: since when its samples are not known, and its samples a second."""
     reached: int | None = None
     """Most global steps of another member that can be reached, a client cannot; None if there is none."""
+    present: frozenset[str] = frozenset()
+    """libp2p's identities of the members that have told their progress lately, this one included."""
 
     def announce(self) -> None:
         """Tell others of this peer before it has any samples.
@@ -137,6 +139,7 @@ class PeerTracker(ProgressTracker):
         entries = metadata.values() if isinstance(metadata, dict) else ()
         told = [LocalTrainingProgress.parse_obj(entry.value) for entry in entries if entry.value is not None]
         me = self.dht.peer_id.to_bytes()
+        self.present = frozenset(PeerID(one.peer_id).to_base58() for one in told)
         self.reached = max((one.epoch for one in told if one.peer_id != me and not one.client_mode), default=None)
         self._computing = [
             # one that has not told yet that it has begun this step has begun it with this peer

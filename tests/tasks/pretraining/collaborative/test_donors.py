@@ -62,6 +62,14 @@ def test_another_donor_is_asked_before_the_busy_one_is_waited_for(swarm):
     assert swarm.asked == ["one", "two"]
 
 
+def test_those_who_are_there_are_asked_before_those_who_may_have_left(swarm):
+    swarm.sends = {"gone": ConnectionError("no answer"), "there": replace(OWN, step=4)}
+    assert swarm.download(seconds=30.0, present=lambda: {"there"}).donor == "there"
+    assert swarm.asked == ["there"]
+    assert swarm.download(seconds=30.0).donor == "there"
+    assert swarm.asked == ["there", "gone", "there"]
+
+
 def test_waiting_for_busy_donors_ends_when_the_time_is_up(swarm):
     swarm.sends = {"one": states._Busy()}
     begun = time.monotonic()
