@@ -199,7 +199,7 @@ class Swarm:
         (folder,) = self.store.glob("artifacts/pretrain/*")
         metrics = json.loads((folder / "record.json").read_text(encoding="utf-8"))["metrics"]
         book = json.loads((folder / "logs" / "ledger.json").read_text(encoding="utf-8"))
-        return metrics, steps_of(folder), book
+        return metrics, steps_of(folder / "logs" / "training.jsonl"), book
 
     def longest_gap(self) -> float:
         """The longest time from a departure to the end of the next global step, in seconds."""
