@@ -168,13 +168,13 @@ class Coordinator:
         if not reached:
             returning.forget(self._folder)
             self._left = returning.Left()
-            log.go_on_from(keeper.step, keeper.unwritten, keeper.computed)
+            log.go_on_from(keeper.step, keeper.unwritten, keeper.counts)
             return keeper.seconds
         logger.info("the peers went on without a coordinator, to step %d: so does the run", reached)
         if self._left.final_step is not None:
             self._view.tell(final_step=self._left.final_step)
         told = log.path.stat().st_mtime if log.path.exists() else time.time()
-        return log.go_on_from(reached, keeper.unwritten, keeper.computed) + max(0.0, time.time() - told)
+        return log.go_on_from(reached, keeper.unwritten, keeper.counts) + max(0.0, time.time() - told)
 
     def _note_elsewhere(self) -> None:
         """Note that peers from elsewhere take part, for a coordinator that may have to come back to them."""

@@ -69,8 +69,8 @@ class Keeper:
         """Of training until then."""
         self.unwritten = [] if saved is None else [one for one in saved["log"] if one["entry"]["step"] <= self.step]
         """What was known then of steps that had no line in the log yet."""
-        self.computed = {} if saved is None else dict(saved.get("computed", {}))
-        """Sequences that the peers had computed by then, by key digest."""
+        self.counts: dict[str, tuple[int, int]] = {} if saved is None else dict(saved.get("counts", {}))
+        """Of the sequences that the peers had computed by then, as the log has them."""
         self.log = StepLog(work / LOGS / "training.jsonl", self._settings, self._length)
         """The log of global steps; to be gone on with before anything is written."""
         self.result = Validation(float("nan"), float("nan"), None)
@@ -100,7 +100,7 @@ class Keeper:
     def save(self, found: state.State, taken: Taken, seconds: float) -> None:
         """Write a checkpoint."""
         saved = {"state": vars(found), "taken": taken.model_dump(), "seconds": seconds}
-        saved |= {"log": self.log.unwritten, "computed": self.log.computed}
+        saved |= {"log": self.log.unwritten, "counts": self.log.counts}
         self._checkpoints.save(found.step, saved)
         self.step, self.taken, self.seconds, self.saved = found.step, taken, seconds, found
 

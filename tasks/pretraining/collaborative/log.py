@@ -53,14 +53,14 @@ class StepLog:
         """The newest lines of global steps."""
 
     def go_on_from(
-        self, step: int, unwritten: Sequence[dict[str, Any]] = (), computed: Mapping[str, int] | None = None
+        self, step: int, unwritten: Sequence[dict[str, Any]] = (), counts: Mapping[str, tuple[int, int]] | None = None
     ) -> float:
         """Continue the log after an interruption.
 
         Args:
             step: where the swarm is; the lines after it are dropped, since these steps are made again.
             unwritten: what :attr:`unwritten` was at the last checkpoint.
-            computed: what :attr:`computed` was then; the peers' processes are others by now.
+            counts: what :attr:`counts` was then; the peers' processes may be others by now, or the same.
 
         Returns:
             Seconds of training at the last line that is left; 0 if there is none.
@@ -70,7 +70,7 @@ class StepLog:
         with self._lock:
             if lines:
                 self.written, self._tokens, self.loss = (lines[-1][name] for name in ("step", "tokens", "loss"))
-            self._computed = {key: (count, 0) for key, count in (computed or {}).items()}
+            self._computed = dict(counts or {})
             for one in unwritten:
                 entry = StepEntry(**one["entry"])
                 if entry.step > self.written:  # its line may have been written after the checkpoint
@@ -104,6 +104,12 @@ class StepLog:
         """Sequences that each peer has computed by what it told, by key digest; over all of its processes."""
         with self._lock:
             return {key: before + newest for key, (before, newest) in self._computed.items()}
+
+    @property
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """The same of a peer's earlier processes and of its present one: it belongs into a checkpoint."""
+        with self._lock:
+            return dict(self._computed)
 
     @property
     def unwritten(self) -> list[dict[str, Any]]:

@@ -310,9 +310,18 @@ def test_what_a_peer_computed_counts_over_its_processes_and_the_coordinators(pat
         log.hear({A: record("a").model_copy(update={"computed": count})}, 1.0)
     assert log.computed == {A: 96 + 48}
     again = StepLog(path, SETTINGS, LENGTH)
-    again.go_on_from(0, (), log.computed)
+    again.go_on_from(0, (), log.counts)
     again.hear({A: record("a").model_copy(update={"computed": 8})}, 2.0)
     assert again.computed == {A: 96 + 48 + 8}
+
+
+def test_a_process_that_outlived_the_coordinator_is_not_counted_twice(path):
+    log = StepLog(path, SETTINGS, LENGTH)
+    log.hear({A: record("a").model_copy(update={"computed": 48})}, 1.0)
+    again = StepLog(path, SETTINGS, LENGTH)
+    again.go_on_from(0, (), log.counts)
+    again.hear({A: record("a").model_copy(update={"computed": 60})}, 2.0)
+    assert again.computed == {A: 60}
 
 
 def test_the_log_goes_on_where_the_swarm_is_and_says_what_it_lacks(path, caplog):
