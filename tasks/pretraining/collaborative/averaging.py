@@ -115,10 +115,11 @@ class _Rounds:
             self._has_door = True
             keep_tasks()  # a client has no handlers
             watch_the_door(matchmaking, self.dht.gate)  # type: ignore[attr-defined]
-        matchmaking.target_group_size = size
-        keys = matchmaking.group_key_manager
-        keys.group_bits = bits
-        keys.update_key_on_group_assembled = _keep_key  # else a second try would look for the group elsewhere
+        async with matchmaking.lock_looking_for_group:  # a search that is being cancelled would go on in this group
+            matchmaking.target_group_size = size
+            keys = matchmaking.group_key_manager
+            keys.group_bits = bits
+            keys.update_key_on_group_assembled = _keep_key  # else a second try would look for the group elsewhere
 
     def begin(self, size: int, bits: str, patience: float, timeout: float) -> Any:
         """Look for a group.
