@@ -14,7 +14,6 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +23,6 @@ from hivemind.averaging.control import AveragingStage
 from hivemind.utils import get_dht_time
 
 from tasks.pretraining.collaborative import state as states
-from tasks.pretraining.collaborative.agreement import VOTE_SECONDS
 from tasks.pretraining.collaborative.averaging import (
     PeerGradientAverager,
     PeerStateAverager,
@@ -35,10 +33,10 @@ from tasks.pretraining.collaborative.averaging import (
     result_of,
     state_compression,
 )
-from tasks.pretraining.collaborative.records import SKETCHES_TOLD, Outcome, progress_of
+from tasks.pretraining.collaborative.records import Outcome, progress_of
 from tasks.pretraining.collaborative.roles import TRAINING, Role
 from tasks.pretraining.collaborative.screening import Screen
-from tasks.pretraining.collaborative.sketch import sketch
+from tasks.pretraining.collaborative.taking_over import TakesOver
 from tasks.pretraining.collaborative.tracker import HOLD_SECONDS, PeerTracker
 from tasks.pretraining.optimizers import build_optimizer, fill_state, learning_rate_at
 from tasks.pretraining.settings import PretrainingSettings
@@ -52,7 +50,7 @@ LEAD_SECONDS = 0.25
 """Peers look for a group at least so long before the expected end of a step, however short the matchmaking is."""
 
 
-class PeerOptimizer(hivemind.Optimizer):
+class PeerOptimizer(TakesOver):
     """One peer's part in the run ``run_id``.
 
     Args:
@@ -67,9 +65,6 @@ class PeerOptimizer(hivemind.Optimizer):
         bandwidth: of this member in Mb/s; the settings' if not given.
         measure_bandwidth: whether one that is not given is that at which the first state came.
     """
-
-    scheduled_grads: Any
-    scheduled_state: Any
 
     def __init__(
         self,
@@ -90,18 +85,13 @@ class PeerOptimizer(hivemind.Optimizer):
         self.role = role
         self.rounds: list[Round] = []
         """Rounds since the caller last emptied the list."""
-        self.sketches: dict[int, str] = {}
-        """Of the weights after the newest global steps."""
-        self.told: Callable[[], Mapping[str, Mapping[int, str]]] = dict
-        """Gives the sketches that others tell, by libp2p's identity and global step."""
-        self._has_taken_over = False
+        self.sketches = {}
         self._measure = measure_bandwidth and bandwidth is None
         self._settings = settings
         self._whole_steps = threading.RLock()
-        self._passing: list[Any] = []
+        self._passing = []
         # How long a group waits for peers that are alive but late. One that has died costs it until it counts as gone.
         self._patience = max(asked.matchmaking_seconds, asked.averaging_timeout_seconds / 5)
-        self._astray: float | None = None
         self._averager_options, tracker = averager_options(asked, step_seconds, bandwidth)
         size = target or settings.batch_size
         screen = Screen(asked.outlier_norm, most_weight=2.0 * size, clipped=asked.aggregation == "clipped")
@@ -220,22 +210,6 @@ class PeerOptimizer(hivemind.Optimizer):
         if due and self._is_near(self.tracker.estimated_next_update_time) and is_over(self.scheduled_state):
             self.scheduled_state = self._look_for_group(self.state_averager, self.local_epoch + 1)
 
-    def _should_load_state_from_peers(self) -> bool:
-        """Whether others have gone on: they do not wait, and a step of one's own would lead away from them."""
-        return bool(self.local_epoch < self.tracker.global_epoch or self._is_astray())
-
-    def _is_astray(self) -> bool:
-        """Whether a client has been further than all whom it can reach for longer than an averaging may take.
-
-        It took a step that they did not, since word of its end reached this peer only; nobody can follow it there.
-        """
-        reached = self.tracker.reached
-        if not self.client_mode or reached is None or reached >= self.local_epoch:
-            self._astray = None
-            return False
-        self._astray = self._astray or time.monotonic()
-        return time.monotonic() - self._astray > self._patience + self.averaging_timeout
-
     def _update_global_epoch(self, grad_scaler: Any) -> None:
         """One global step, from the accumulated gradients to the new weights."""
         with self._whole_steps, self.tracker.pause_updates():
@@ -312,87 +286,7 @@ class PeerOptimizer(hivemind.Optimizer):
             facts = self.state_averager.average_now(control, self.averaging_timeout)
         return sorted(facts["group"])
 
-    def load_state_from_peers(self, **kwargs: Any) -> bool:
-        """Take over the newest state of the swarm, if a peer sends one that fits; returns whether one did."""
-        for control in (self.scheduled_grads, self.scheduled_state):
-            if control is not None and not control.done():
-                # A round that has others in it is not left; one that only looks for some is of a step that has passed.
-                if control.stage == AveragingStage.LOOKING_FOR_GROUP:
-                    control.cancel()
-                else:
-                    self._let_pass(control)
-        self.scheduled_grads = self.scheduled_state = None
-        own = self.own_state()
-        least = self.local_epoch + int(self.local_epoch < self.tracker.global_epoch)
-        if self._is_astray():
-            least = self.tracker.reached or 0
-        with self.tracker.pause_updates():
-            state = states.download(
-                self.dht,
-                self.run_id,
-                own,
-                at_least=least,
-                present=lambda: self.tracker.present,
-                seconds=self.load_state_timeout,
-                told=self.told,
-                vote_seconds=0.0 if self._has_taken_over else VOTE_SECONDS,
-            )
-        if state is not None:
-            self._has_taken_over = True
-            if self._measure and state.mbps is not None:
-                self.grad_averager.bandwidth = self.state_averager.bandwidth = state.mbps
-                self._measure = False
-            self.take_over(state)
-            logger.info("took over step %d from %s", state.step, state.donor)
-        self.tracker.doubt(self.local_epoch)
-        return state is not None
-
-    def _let_pass(self, control: Any) -> None:
-        """Leave a round of a step that has passed to those who are in it, as one who has no samples."""
-        if not control.triggered:
-            control.weight = 0
-            control.allow_allreduce()
-        self._passing = [one for one in [*self._passing, control] if not one.done()]
-
-    def _tag_along_with_zero_weight(self, control: Any) -> None:
-        """The same at the end, where the averagers go next: hivemind waits for as long as an averaging may take."""
-        self._let_pass(control)
-        try:
-            control.result(self._patience)
-        except BaseException as error:  # also that it was cancelled
-            logger.debug("step %d: left a round: %r", self.local_epoch, error)
-
     def bandwidth(self) -> float | None:
         """Of this member in Mb/s: by it and the others' hivemind shares out the averaging."""
         bandwidth: float | None = self.grad_averager.bandwidth
         return bandwidth
-
-    def _note_weights(self) -> None:
-        """Summarise the weights for those who take a state over; an auxiliary has none."""
-        if not self.auxiliary:
-            groups = self.state_averager.optimizer.param_groups
-            self.sketches[self.local_epoch] = sketch([weight for group in groups for weight in group["params"]])
-            for step in sorted(self.sketches)[:-SKETCHES_TOLD]:
-                self.sketches.pop(step)
-
-    def own_state(self) -> states.State:
-        """A copy of this peer's weights and optimiser state."""
-        return states.state_of(self.state_averager.optimizer, self.local_epoch)
-
-    def take_over(self, state: states.State) -> None:
-        """Go on from a state that fits this model and optimiser."""
-        assert states.problem_with(state, self.own_state()) is None
-        averager = self.state_averager
-        with self._whole_steps, self.tracker.pause_updates():
-            states.load_into(averager.optimizer, state)
-            averager._load_local_tensors_into_averager_()
-            averager.local_epoch = state.step
-            self.tracker.report_local_progress(state.step, samples_accumulated=0)
-            newest = self.tracker.global_progress.epoch if self._astray is None else state.step
-            self.tracker.global_progress.epoch = max(state.step, newest)
-            self._astray = None
-            self.grad_averager.reset_accumulated_grads_()
-            self.sketches.clear()
-            self._note_weights()
-            if not self.client_mode:
-                averager.state_sharing_priority = state.step
