@@ -8,6 +8,7 @@ Traps of hivemind 1.1.12 that are closed here:
 * Keyword arguments for "both averagers" reach only one of them, and the time that a peer may be silent within an
   averaging is the matchmaking time.
 * A donor sends its state while it trains: weights of two steps may be mixed. Here it sends a copy.
+* A client that begins to look for a group a moment before its leaders is turned away by all of them.
 * What members say of their modes reaches nobody: an auxiliary sends zeros and gets the average sent back, and a peer
   whose share is nothing is taken for a client.
 """
@@ -134,7 +135,8 @@ class _Rounds:
             The control to hand to ``step``, or to trigger.
         """
         self._outer_pipe.send(("_prepare", [size, bits], {}))  # type: ignore[attr-defined]
-        moment = get_dht_time() + patience
+        # A client leads nobody, is led by those alone whose time is up before its own, and asks each of them once.
+        moment = get_dht_time() + (min(2 * patience, 0.9 * timeout) if self.client_mode else patience)  # type: ignore[attr-defined]
         return self.schedule_step(scheduled_time=moment, timeout=timeout, gather=self.trains)  # type: ignore[attr-defined]
 
     async def _aggregate_with_group(self, group_info: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:

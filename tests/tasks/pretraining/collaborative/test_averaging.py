@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hivemind.averaging.partition import TensorPartContainer
 from hivemind.compression import CompressionInfo, deserialize_torch_tensor
 from hivemind.proto.runtime_pb2 import CompressionType
+from hivemind.utils import get_dht_time
 
 from tasks.pretraining.collaborative.averaging import (
     LARGE,
+    PeerGradientAverager,
     averager_options,
     gradient_compression,
     state_compression,
@@ -92,3 +95,16 @@ def test_options_fit_each_other(step_seconds, matchmaking):
     # a global step is looked at several times, unless it is shorter than all looking
     assert refresh[0] <= max(0.05, step_seconds / 8)
     assert tracker["metadata_expiration"] == GONE_SECONDS
+
+
+@pytest.mark.parametrize(("client", "timeout", "seconds"), [(False, 60.0, 5.0), (True, 60.0, 10.0), (True, 8.0, 7.2)])
+def test_a_client_is_still_looking_when_the_time_of_its_leaders_is_up(client, timeout, seconds):
+    found = {}
+    averager = SimpleNamespace(
+        client_mode=client,
+        trains=True,
+        _outer_pipe=SimpleNamespace(send=lambda order: None),
+        schedule_step=lambda **options: found.update(options),
+    )
+    PeerGradientAverager.begin(averager, 2, "01", 5.0, timeout)
+    assert found["scheduled_time"] - get_dht_time() == pytest.approx(seconds, abs=0.5)
