@@ -1,4 +1,4 @@
-"""Passes: issued, read, revoked."""
+"""Passes: issued, read, revoked. What a revoked one means in a swarm: ``test_revoked.py``."""
 
 from __future__ import annotations
 
