@@ -32,12 +32,13 @@ from tasks.contract import UserError
 from tasks.record import verified_record
 
 STEPS = 90
+BATCH = 1024
 
 SETTINGS = (
     "pretraining.collaborative.peers=0",
     "pretraining.collaborative.keepers=1",
     f"pretraining.steps={STEPS}",
-    "pretraining.batch_size=1024",
+    f"pretraining.batch_size={BATCH}",
     "pretraining.accumulation=8",
 )
 
@@ -125,7 +126,7 @@ def test_a_client_averages_nothing_and_its_gradients_count(run: SimpleNamespace)
         if {"asha", "bimal"} == {part["name"] for part in line["contributions"] if part["outcome"] == "averaged"}
     ]
     assert both
-    assert min(both) >= 512
+    assert min(both) >= BATCH
 
 
 def test_who_leaves_says_goodbye(run: SimpleNamespace) -> None:
@@ -154,7 +155,7 @@ def test_who_joins_gets_tokenizer_and_corpus(run: SimpleNamespace) -> None:
 def test_who_streams_has_no_corpus_on_its_disk(run: SimpleNamespace) -> None:
     assert list((run.folder / "chitra" / "artifacts" / "tokenizer").iterdir())
     assert not (run.folder / "chitra" / "artifacts" / "pack").exists()
-    assert peers(run)["chitra"]["samples"] >= 512
+    assert peers(run)["chitra"]["samples"] >= BATCH
 
 
 def test_who_joins_is_told_what_was_found_and_how_it_gets_on(run: SimpleNamespace) -> None:
