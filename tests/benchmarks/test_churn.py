@@ -35,14 +35,14 @@ def store(packed: Path, tmp_path: Path) -> Path:
 def test_two_of_four_peers_are_killed_and_replaced_and_nothing_is_missing(
     churn: ModuleType, store: Path, tmp_path: Path
 ) -> None:
-    figures = churn.kills(tmp_path, store, steps=40, seed=1)
-    assert figures["steps"] == 40
+    figures = churn.kills(tmp_path, store, steps=24, seed=1)
+    assert figures["steps"] == 24
     assert {"chitra", "dipa", "esha"} < set(figures["peers"])
     assert figures["peers"]["dipa"] >= 10  # the client's gradients count
 
 
 def test_peers_come_and_go(churn: ModuleType, store: Path, tmp_path: Path) -> None:
-    figures = churn.turnover(tmp_path, store, peers=3, rounds=3, every=12, seed=1, least=4)
+    figures = churn.turnover(tmp_path, store, peers=3, rounds=3, every=8, seed=1, least=4)
     assert figures["left"] == 2
     assert 0 <= figures["share of lost samples"] < 0.5
 
@@ -50,7 +50,7 @@ def test_peers_come_and_go(churn: ModuleType, store: Path, tmp_path: Path) -> No
 def test_peers_survive_coordinator_and_flow_which_go_on_from_where_the_swarm_is(
     churn: ModuleType, store: Path, tmp_path: Path
 ) -> None:
-    figures = churn.returning(tmp_path, store, steps=80)
-    assert figures["steps"] == 80
+    figures = churn.returning(tmp_path, store, steps=60)
+    assert figures["steps"] == 60
     (before, after), _ = figures["away from step to step"]
     assert after - before >= 3

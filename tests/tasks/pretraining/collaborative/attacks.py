@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -241,7 +242,7 @@ def announce(self: Any, victim: str, run_id: str) -> list[int]:
 
 
 def garble(self: Any, victim: str, run_id: str, address: str, marker: str) -> int:
-    """Bytes that mean nothing, to every handler and to the port itself; how many were sent."""
+    """Bytes that mean nothing, to every handler and to the port itself; for how many of them it was tried."""
     code = pickle.dumps(Code(marker))
     rubbish = [code, os.urandom(4096), b"", b"\xff" * 4096]
 
@@ -282,11 +283,9 @@ def garble(self: Any, victim: str, run_id: str, address: str, marker: str) -> in
     _, _, host, _, port, *_ = address.split("/")
     for data in (*rubbish, b"GET / HTTP/1.0\r\n\r\n", os.urandom(2**20)):
         with socket.create_connection((host, int(port)), timeout=5) as connection:
-            try:
+            sent += len(data)
+            with contextlib.suppress(OSError):  # libp2p closes at the first bytes that mean nothing
                 connection.sendall(data)
-                sent += len(data)
-            except OSError:
-                pass
     return sent
 
 
