@@ -34,9 +34,14 @@ one, is nothing but rounding, and differs between peers by any factor."""
 CLIPPED_TO = 2.0
 """``aggregation: clipped`` scales a part down to this many times its reference."""
 
-WEIGHTS_APART = 0.3
-"""Weights that differ from the own ones by more than this, relative to their size, are not averaged with. Those of
-honest peers differ by the rounding, or by the steps since the last averaging that reached all."""
+WEIGHTS_APART = 1.0
+"""Weights that differ from the own ones by more than this, relative to their size or to that of all of the model's,
+are not averaged with: strangers' weights of the same size differ by 1.4. Honest peers are apart by their steps since
+the last averaging that reached both: of the demo's biases, which are small, by a third after three steps alone."""
+
+
+class TooFarApart(Refused):
+    """Weights that are not averaged with: no proof against their sender, since either may have gone astray."""
 
 
 @dataclass
@@ -75,7 +80,7 @@ class Screen:
         self.is_blind = not any(squares)
         if self.is_blind:
             return [math.sqrt(old) for old in self._running]
-        floor = FLOOR**2 * sum(squares) / max(1, sum(sizes))
+        floor = (1.0 if self.weights else FLOOR**2) * sum(squares) / max(1, sum(sizes))
         means = [square / max(1, size) for square, size in zip(squares, sizes, strict=True)]
         if not any(self._running):
             self._running = means
@@ -112,7 +117,8 @@ class Screen:
         reference *= 1.0 if self.weights else math.sqrt(max(1.0, share))
         if size > self.outlier * reference:
             what = "weights that differ from the own by" if self.weights else "a gradient of"
-            raise Refused(f"{what} {size / reference:.3g} times what is usual (the most is {self.outlier:g})")
+            kind = TooFarApart if self.weights else Refused
+            raise kind(f"{what} {size / reference:.3g} times what is usual (the most is {self.outlier:g})")
         return min(1.0, CLIPPED_TO * reference / size) if self.clipped and size and not self.weights else 1.0
 
     def check_weight(self, weight: float) -> None:
@@ -160,7 +166,7 @@ class ScreenedRunner(AllReduceRunner):
     def _refuse(self, peer: PeerID, problem: Refused) -> None:
         if peer not in self.refused:
             self.refused.add(peer)
-            self._gate.report(peer.to_base58(), str(problem))
+            self._gate.report(peer.to_base58(), str(problem), counts=not isinstance(problem, TooFarApart))
 
     async def _accumulate(
         self, sender_index: int, part_index: int, tensor_part: torch.Tensor, weight: float = 1.0

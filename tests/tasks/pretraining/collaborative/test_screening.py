@@ -10,7 +10,7 @@ from hivemind.compression import CompressionInfo, Float16Compression, NoCompress
 from hivemind.proto import runtime_pb2
 
 from tasks.pretraining.collaborative.door import problem_with_word
-from tasks.pretraining.collaborative.screening import CLIPPED_TO, MEMORY, WEIGHTS_APART, Screen
+from tasks.pretraining.collaborative.screening import CLIPPED_TO, MEMORY, WEIGHTS_APART, Screen, TooFarApart
 from tasks.pretraining.collaborative.wire import Refused, check_tensor, read_tensor
 
 
@@ -102,10 +102,22 @@ def test_weights_may_differ_a_little():
     own = gradient()
     weights = Screen.of_weights()
     assert weights.weigh(own + gradient(0.9 * WEIGHTS_APART, seed=1), own, 1.0, 1.0) == 1.0
-    with pytest.raises(Refused, match="weights that differ"):
+    with pytest.raises(TooFarApart, match="weights that differ"):
         weights.weigh(own + gradient(1.1 * WEIGHTS_APART, seed=1), own, 1.0, 1.0)
-    with pytest.raises(Refused):
+    with pytest.raises(TooFarApart):
         weights.weigh(-own, own, 1.0, 1.0)
+    with pytest.raises(TooFarApart):
+        weights.weigh(gradient(seed=1), own, 1.0, 1.0)
+
+
+def test_small_weights_may_differ_by_what_is_little_for_the_model():
+    """A bias of the demo was a third of its size apart after three steps alone, and its peers refused each other."""
+    bias, matrix = gradient(0.02, 100), gradient(0.1)
+    weights = Screen.of_weights()
+    references = weights.references([bias, matrix])
+    assert weights.weigh(bias + gradient(0.04, 100, seed=1), bias, references[0], 1.0) == 1.0
+    with pytest.raises(TooFarApart):
+        weights.weigh(bias + gradient(0.2, 100, seed=1), bias, references[0], 1.0)
 
 
 @pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1.0, 65.0, 1e30])
