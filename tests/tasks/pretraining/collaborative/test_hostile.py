@@ -153,7 +153,7 @@ def test_a_gigabyte_that_is_announced_takes_no_memory(attacked):
 
 
 def test_rubbish_is_refused_and_its_sender_named(attacked):
-    assert attacked.garbled > 2**20
+    assert attacked.garbled == 6  # the port goes on taking connections after each piece
     log = attacked.logs[0]
     assert f"refused, from {attacked.names['intruder']}: bytes that are no message" in log
 
