@@ -1,7 +1,10 @@
 """Rules for the whole suite."""
 
+import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 
 # Before anything imports torch: threads that wait by spinning made a test of 5 s take 290 on two busy cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,6 +23,22 @@ ALLOWED_SKIPS = (
     "no network namespaces here",
 )
 """With `CI` set, a test that is skipped for any other reason fails the run: what is skipped is not known to work."""
+
+
+@pytest.fixture(scope="session")
+def benchmark_script() -> Callable[[str], ModuleType]:
+    """Loads a script of ``benchmarks/`` by its name; the folder is no package."""
+
+    def load(name: str) -> ModuleType:
+        path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
-def churn() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("churn", ROOT / "benchmarks" / "churn.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def churn(benchmark_script: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark_script("churn")
 
 
 @pytest.fixture(scope="module")

@@ -1,24 +1,15 @@
 from __future__ import annotations
 
-import importlib.util
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 
 
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("damage", ROOT / "benchmarks" / "damage.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_docs_have_the_table_that_the_command_prints() -> None:
-    damage = script()
+def test_the_docs_have_the_table_that_the_command_prints(benchmark_script: Callable[[str], ModuleType]) -> None:
+    damage = benchmark_script("damage")
     assert damage.table() in (ROOT / "docs" / "tokenizers.md").read_text(encoding="utf-8")
     # Nothing is lost in the last column, and something in every other one.
     rows = [line.strip("| ").split(" | ") for line in damage.table().splitlines()[2:]]

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
-from pathlib import Path
+from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-BENCHMARK = Path(__file__).parents[4] / "benchmarks" / "shaped_averaging.py"
-
 
 @pytest.fixture(scope="module")
-def shaped() -> Any:
-    spec = importlib.util.spec_from_file_location("shaped_averaging", BENCHMARK)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def shaped(benchmark_script: Callable[[str], ModuleType]) -> ModuleType:
+    module = benchmark_script("shaped_averaging")
     problem = module.why_not()
     if problem is not None:
         pytest.skip(problem)
